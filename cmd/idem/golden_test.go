@@ -45,6 +45,55 @@ var outputs = []struct {
 	{"no-record", []string{"why", "order-77"}, inspect.ExitUsage},
 }
 
+// decisions are made, each on a store of its own, and looked at again.
+var decisions = []struct {
+	name string
+	args []string
+	then string // the state
+}{
+	{"resolved-final", []string{"resolve", "name:payout-1", "final", "--seen", "seen:payout-1", "--unsealed", "--status", "201", "--body", `{"id":1}`, "--reason", "the bank has it", "--actor", "ada"}, "completed"},
+	{"resolved-not-executed", []string{"resolve", "name:charge-5", "not-executed", "--seen", "seen:charge-5", "--reason", "the bank has nothing", "--actor", "ada"}, "released"},
+	{"resolved-resume", []string{"resolve", "name:order-77", "resume", "--seen", "seen:order-77", "--reason", "keys are derived", "--actor", "ada"}, "released"},
+	{"forgotten", []string{"forget", "name:order-79", "--seen", "seen:order-79", "--reason", "a test", "--actor", "ada"}, "gone"},
+}
+
+func TestDecisionsAreTold(t *testing.T) {
+	t.Parallel()
+	for _, d := range decisions {
+		for format, extension := range map[string]string{asTable: ".txt", asJSON: ".json"} {
+			p, _ := redisPlace(t)
+			s := fill(t, p)
+			args := s.named(d.args)
+			got := p.idem(t, append(args, "-o", format)...)
+			require.Equal(t, inspect.ExitOK, got.code, got.err)
+			requireGolden(t, d.name+extension, stable(got.out+got.err))
+			state := "gone"
+			if rec, err := p.Get(t.Context(), args[1]); err == nil {
+				state = rec.State.String()
+			}
+			require.Equal(t, d.then, state)
+		}
+	}
+}
+
+// What a shell is told is what cobra makes of the commands: it changes when they do.
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	var all strings.Builder
+	for _, line := range []string{"", "re", "resolve --", "held --", "doctor --", "watch --", "completion "} {
+		words := strings.Split(line, " ")
+		got := call(t, append([]string{"__completeNoDesc"}, words...)...)
+		require.Equal(t, inspect.ExitOK, got.code)
+		all.WriteString("idem " + line + "\n" + got.out + "\n")
+	}
+	requireGolden(t, "completion.txt", all.String())
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		got := call(t, "completion", shell)
+		require.Equal(t, inspect.ExitOK, got.code)
+		require.Contains(t, got.out, "idem")
+	}
+}
+
 // named replaces name:KEY by the name of the record of a key, and seen:KEY by what was seen of it.
 func (s *service) named(args []string) (resolved []string) {
 	for _, arg := range args {

@@ -116,7 +116,10 @@ func (w *watcher) find(ctx context.Context) (map[string]change, error) {
 
 func (w *watcher) print(c change) {
 	c.Type, c.Time = "change", w.app.now().UTC().Format(time.RFC3339)
-	list := w.app.list()
-	list.add(c, c.Time, c.Change, inspect.Names([]string{c.Record}), inspect.Names([]string{c.Route}), "attempt "+number(c.Attempt), inspect.Names([]string{c.State + c.Error}))
+	list, attempt := w.app.list(), "-"
+	if c.Attempt > 0 {
+		attempt = "attempt " + number(c.Attempt)
+	}
+	list.add(c, c.Time, c.Change, inspect.Names([]string{c.Record}), inspect.Names([]string{c.Route}), attempt, inspect.Names([]string{c.State + c.Error}))
 	list.end("")
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -37,6 +38,37 @@ func watching(t *testing.T, flags ...string) (line func() change, end func() int
 		return c
 	}
 	return line, func() int { cancel(); _ = read.Close(); return <-code }
+}
+
+// watched is what a watch prints while a key is held, settled, held again and forgotten, and the store goes away.
+func watched(t *testing.T, format string) string {
+	t.Helper()
+	p, server := redisPlace(t)
+	s := serve(t, p.records)
+	var out bytes.Buffer
+	a := &app{out: &out, format: format, now: func() time.Time { return time.Date(2026, 11, 27, 3, 12, 9, 0, time.UTC) }}
+	w := &watcher{app: a, source: &source{records: p.records}, lapsed: true, known: map[string]change{}}
+	look := func() { w.look(t.Context()) }
+	s.post("POST /payouts", "a", broken, hold)
+	look()
+	look()
+	require.Equal(t, inspect.ExitOK, p.idem(t, "resolve", s.name("a"), "resume", "--seen", s.seen("a"), "--reason", "x").code)
+	look()
+	s.post("POST /payouts", "a", broken, hold)
+	look()
+	require.Equal(t, inspect.ExitOK, p.idem(t, "forget", s.name("a"), "--seen", s.seen("a"), "--reason", "x").code)
+	look()
+	server.SetError("LOADING Redis is loading the dataset in memory")
+	look()
+	server.SetError("")
+	look()
+	return out.String()
+}
+
+func TestWatchIsPrinted(t *testing.T) {
+	t.Parallel()
+	requireGolden(t, "watch.txt", watched(t, asTable))
+	requireGolden(t, "watch.json", watched(t, asJSON))
 }
 
 func TestWatchTellsEachChangeOnce(t *testing.T) {
