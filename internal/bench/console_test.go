@@ -109,8 +109,11 @@ func consoleTimes(t *testing.T, st store.Store, fill func(name string)) []page {
 		require.Len(t, page.Entries, 50)
 	}), heldLimit}}
 	for _, p := range [][2]string{
-		{"Now", "/"}, {"Now, of one route", "/?route=POST+/payouts/7"}, {"One key", "/records/" + held[0]},
-		{"Several keys: 50", "/group?record=" + strings.Join(held[:50], "&record=")}, {"Store", "/store"},
+		{"Now", "/"},
+		{"Now, of one route", "/?route=POST+/payouts/7"},
+		{"One key", "/records/" + held[0]},
+		{"Several keys: 50", "/group?record=" + strings.Join(held[:50], "&record=")},
+		{"Store", "/store"},
 	} {
 		pages = append(pages, page{p[0], timed(t, func() {
 			w := httptest.NewRecorder()
