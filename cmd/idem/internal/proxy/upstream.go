@@ -1,0 +1,217 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"sync"
+	"time"
+
+	"example.com/idempotency"
+)
+
+// This file brings a request to the service, once, and tells how far it came.
+
+// idle is how long a connection without a request is kept. It is shorter than that of common servers, which
+// would close it while a request is on its way: Node.js does after 5 seconds, gunicorn after 2.
+const idle = time.Second
+
+// newTransport returns the transport to a service.
+func newTransport(h2c bool) *http.Transport {
+	dialer := &net.Dialer{Timeout: 5 * time.Second}
+	t := &http.Transport{
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := dialer.DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return &gate{Conn: c}, nil
+		},
+		MaxIdleConnsPerHost: 256, IdleConnTimeout: idle, DisableCompression: true,
+		TLSHandshakeTimeout: 5 * time.Second, MaxResponseHeaderBytes: 256 << 10, Protocols: new(http.Protocols),
+	}
+	t.Protocols.SetHTTP1(!h2c)
+	t.Protocols.SetUnencryptedHTTP2(h2c)
+	return t
+}
+
+// A gate is a connection that knows how often it was written to, and that can be closed to further writes.
+type gate struct {
+	net.Conn
+
+	mu     sync.Mutex
+	writes int
+	closed bool
+}
+
+func (g *gate) Write(p []byte) (int, error) {
+	g.mu.Lock()
+	closed := g.closed
+	g.writes++ // before the write: whoever closes the gate must not miss one that has begun
+	g.mu.Unlock()
+	if closed {
+		return 0, net.ErrClosed
+	}
+	return g.Conn.Write(p)
+}
+
+func (g *gate) count() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.writes
+}
+
+// closeIf closes the gate if it was written to n times, and reports whether it was.
+func (g *gate) closeIf(n int) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = g.closed || g.writes == n
+	return g.writes == n
+}
+
+// A sending is one request on its way. net/http repeats a request on another connection, if the first one
+// breaks and the request has an Idempotency-Key and no body. To a service that does not know keys, that is a
+// second effect. So a request that may have left on one connection finds all others closed.
+type sending struct {
+	shared bool // the connection has other requests, too: nothing is known of this one, nor may it be closed
+
+	mu   sync.Mutex
+	conn *gate
+	from int // the writes of the connection before this request
+	sent bool
+}
+
+func (s *sending) gotConn(info httptrace.GotConnInfo) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := info.Conn
+	if secure, ok := c.(*tls.Conn); ok {
+		c = secure.NetConn()
+	}
+	g, ok := c.(*gate)
+	if !ok || s.shared {
+		s.sent = true
+		return
+	}
+	if s.conn != nil && !s.conn.closeIf(s.from) {
+		s.sent = true
+	}
+	s.conn, s.from = g, g.count()
+	if s.sent {
+		g.closeIf(s.from)
+	}
+}
+
+// left reports whether a byte of the request may have left, once it has failed. If not, none will.
+func (s *sending) left() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sent || s.conn != nil && !s.conn.closeIf(s.from)
+}
+
+// A failure is why there is no answer.
+type failure struct {
+	fate fate
+	err  error
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+var errSilent = errors.New("the service has been silent for too long")
+
+// A hop is the transport of the requests of a rule.
+type hop struct {
+	transport *http.Transport
+	h2c       bool
+	timeout   time.Duration // of a run, for each silence
+}
+
+// RoundTrip sends a request. One without effects and without a run may be repeated, as net/http likes.
+func (h *hop) RoundTrip(r *http.Request) (*http.Response, error) {
+	op, run := idempotency.FromContext(r.Context())
+	if !run && (r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions) {
+		resp, err := h.transport.RoundTrip(r)
+		if err != nil {
+			return nil, &failure{broken, err}
+		}
+		return resp, nil
+	}
+	ctx := r.Context()
+	w := &watch{op: op, after: h.timeout}
+	if run {
+		ctx, w.cancel = context.WithCancelCause(ctx)
+		w.timer = time.AfterFunc(w.after, func() { w.cancel(errSilent) })
+	}
+	s := &sending{shared: h.h2c}
+	out := r.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: s.gotConn}))
+	out.GetBody = nil
+	if h.h2c && out.Body == nil {
+		out.Body = io.NopCloser(new(empty)) // with a body, HTTP/2 is not repeated; connections are shared there
+	}
+	resp, err := h.transport.RoundTrip(out)
+	switch {
+	case err != nil:
+		f := &failure{broken, err}
+		if !s.left() {
+			f.fate = unsent
+		} else if errors.Is(context.Cause(ctx), errSilent) {
+			f.fate = silent
+		}
+		w.end()
+		return nil, f
+	case run && resp.StatusCode != http.StatusSwitchingProtocols:
+		w.ReadCloser, w.resp, resp.Body = resp.Body, resp, w
+	}
+	return resp, nil
+}
+
+// An empty is a body without a byte, which net/http does not take for none.
+type empty struct{}
+
+func (empty) Read([]byte) (int, error) { return 0, io.EOF }
+
+// A watch is the body of an answer in a run. It ends the run's request if the service falls silent, and tells
+// that the answer is not whole if it breaks off.
+type watch struct {
+	io.ReadCloser
+	resp   *http.Response
+	op     *idempotency.Operation
+	after  time.Duration
+	timer  *time.Timer
+	cancel context.CancelCauseFunc
+}
+
+func (w *watch) Read(p []byte) (int, error) {
+	n, err := w.ReadCloser.Read(p)
+	switch {
+	case err == nil:
+		w.timer.Reset(w.after)
+	case errors.Is(err, io.EOF):
+		w.timer.Stop()
+		if outcome := said(w.resp.Trailer); outcome != 0 {
+			w.op.SetOutcome(outcome)
+			delete(w.resp.Trailer, outcomeField)
+		}
+	default:
+		w.timer.Stop()
+		w.op.SetOutcome(idempotency.Unknown)
+	}
+	return n, err
+}
+
+func (w *watch) Close() error {
+	defer w.end()
+	return w.ReadCloser.Close()
+}
+
+func (w *watch) end() {
+	if w.timer != nil {
+		w.timer.Stop()
+		w.cancel(nil)
+	}
+}
