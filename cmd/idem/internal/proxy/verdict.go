@@ -51,7 +51,7 @@ var verdicts = [...]struct {
 	bare    int                 // the status without a run
 	detail  string
 }{
-	unsent: {"unsent", idempotency.NotExecuted, problem.TryLater, http.StatusBadGateway, "The service behind this proxy cannot be reached. It has not seen this request."},
+	unsent: {"unsent", idempotency.NotExecuted, problem.TryLater, http.StatusBadGateway, "The service behind this proxy cannot be reached. This request has not reached it."},
 	broken: {"broken", idempotency.Unknown, problem.NoAnswer, http.StatusBadGateway, "The service behind this proxy gave no answer. Nobody knows what it has done."},
 	silent: {"silent", idempotency.Unknown, problem.NoAnswer, http.StatusGatewayTimeout, "The service behind this proxy gave no answer in time. Nobody knows what it has done."},
 }

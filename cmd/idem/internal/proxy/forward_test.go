@@ -1,0 +1,296 @@
+package proxy
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency/internal/guardtest"
+)
+
+// told is a service that answers with the header that it got.
+func told(w http.ResponseWriter, r *http.Request) {
+	w.Header()["Date"] = nil
+	all := r.Header.Clone()
+	all["Host"], all["Target"] = []string{r.Host}, []string{r.RequestURI}
+	_ = json.NewEncoder(w).Encode(all)
+}
+
+// What the service is told of a request is what the client has said, and what the proxy knows; a client cannot
+// say what only the proxy knows.
+func TestServiceIsTold(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(http.HandlerFunc(told))
+	defer s.Close()
+	const span = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
+	f := startFront(t, s.URL, func(c *Config) { c.DerivedKey = true })
+	trusting := startFront(t, s.URL+"/api", func(c *Config) { c.TrustForwarded = true })
+	forged := []string{
+		"Idempotency-Attempt: 9", "Idempotency-Derived-Key: forged", "Idempotency-Outcome: final", "X-Forwarded-For: 1.2.3.4",
+		"X-Forwarded-Host: evil", "Forwarded: for=1.2.3.4", "Traceparent: " + span, "Connection: Idempotency-Key, X-Private", "X-Private: p",
+	}
+	got := func(a answer) map[string][]string {
+		require.Equal(t, http.StatusOK, a.StatusCode, a.body)
+		var h map[string][]string
+		require.NoError(t, json.Unmarshal([]byte(a.body), &h))
+		return h
+	}
+	run := got(f.send(t, http.MethodPost, "/a//b?x=1;y=%zz", "k", forged...))
+	require.Equal(t, []string{"k"}, run["Idempotency-Key"])
+	require.Equal(t, []string{"1"}, run["Idempotency-Attempt"])
+	require.Len(t, run["Idempotency-Derived-Key"], 1)
+	require.Regexp(t, "^[0-9a-f]{32}$", run["Idempotency-Derived-Key"][0])
+	require.Equal(t, []string{span}, run["Traceparent"])
+	require.Equal(t, []string{"127.0.0.1"}, run["X-Forwarded-For"])
+	require.Equal(t, []string{strings.TrimPrefix(f.URL, "http://")}, run["Host"])
+	require.Equal(t, []string{"/a//b?x=1;y=%zz"}, run["Target"])
+	for _, name := range []string{"Idempotency-Outcome", "Forwarded", "X-Private"} {
+		require.NotContains(t, run, name)
+	}
+	require.NotEqual(t, []string{"evil"}, run["X-Forwarded-Host"])
+
+	passed := got(f.send(t, http.MethodPost, "/", "", forged...))
+	for _, name := range []string{"Idempotency-Attempt", "Idempotency-Derived-Key", "Idempotency-Outcome"} {
+		require.NotContains(t, passed, name)
+	}
+	behind := got(trusting.send(t, http.MethodPost, "/x", "k2", "X-Forwarded-For: 1.2.3.4"))
+	require.Equal(t, []string{"1.2.3.4, 127.0.0.1"}, behind["X-Forwarded-For"])
+	require.Equal(t, []string{"/api/x"}, behind["Target"])
+	require.NotContains(t, behind, "Idempotency-Derived-Key")
+	require.Regexp(t, "^00-[0-9a-f]{32}-[0-9a-f]{16}-00$", behind["Traceparent"][0])
+
+	other := got(f.send(t, http.MethodPost, "/a//b?x=1;y=%zz", "k", append(forged, "-Authorization", "Authorization: Bearer bob")...))
+	require.NotEqual(t, run["Idempotency-Derived-Key"], other["Idempotency-Derived-Key"], "each caller has keys of its own")
+}
+
+// An answer without a declared length is recorded before its client sees it; a stream is sent as it comes.
+func TestOnlyStreamsAreFlushed(t *testing.T) {
+	t.Parallel()
+	for kind, early := range map[string]bool{"application/json": false, "text/event-stream; charset=utf-8": true, "application/x-ndjson": true} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			finish := make(chan struct{})
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", kind)
+				_, _ = io.WriteString(w, "one\n")
+				_ = http.NewResponseController(w).Flush()
+				<-finish
+				_, _ = io.WriteString(w, "two\n")
+			}))
+			t.Cleanup(s.Close)
+			f := startFront(t, s.URL, nil)
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.URL, nil)
+			require.NoError(t, err)
+			r.Header.Set("Authorization", "Bearer alice")
+			r.Header.Set("Idempotency-Key", "k")
+			first := make(chan string, 1)
+			whole := make(chan string, 1)
+			go func() {
+				resp, err := f.Client().Do(r)
+				if err != nil {
+					return
+				}
+				defer resp.Body.Close()
+				in := bufio.NewReader(resp.Body)
+				line, _ := in.ReadString('\n')
+				first <- line
+				rest, _ := io.ReadAll(in)
+				whole <- line + string(rest)
+			}()
+			if early {
+				require.Equal(t, "one\n", <-first)
+			} else {
+				select {
+				case line := <-first:
+					t.Fatalf("%q was sent before the answer was whole", line)
+				case <-time.After(50 * time.Millisecond): // real time: nothing else tells that nothing comes
+				}
+			}
+			close(finish)
+			require.Equal(t, "one\ntwo\n", <-whole)
+			again := f.send(t, http.MethodPost, "", "k")
+			require.Equal(t, "true", again.Header.Get("Idempotent-Replayed"))
+			require.Equal(t, "one\ntwo\n", again.body)
+		})
+	}
+}
+
+// Informational answers and trailers pass, without the outcome.
+func TestHintsAndTrailersPass(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Link", "</style.css>")
+		w.Header().Set("Idempotency-Outcome", "final")
+		w.WriteHeader(http.StatusEarlyHints)
+		w.Header().Set("Trailer", "X-Sum")
+		_, _ = io.WriteString(w, "body")
+		w.Header().Set("X-Sum", "42")
+	}))
+	defer s.Close()
+	for _, key := range []string{"", "k"} {
+		f := startFront(t, s.URL, nil)
+		var hints []textproto.MIMEHeader
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got1xxResponse: func(_ int, h textproto.MIMEHeader) error {
+			hints = append(hints, h)
+			return nil
+		}})
+		for range 2 {
+			r, err := http.NewRequestWithContext(ctx, http.MethodPost, f.URL, nil)
+			require.NoError(t, err)
+			r.Header.Set("Authorization", "Bearer alice")
+			if key != "" {
+				r.Header.Set("Idempotency-Key", key)
+			}
+			got := f.do(t, r)
+			require.Equal(t, "body", got.body)
+			require.Equal(t, "42", got.Trailer.Get("X-Sum"))
+			require.Empty(t, got.Header.Get("Idempotency-Outcome"))
+		}
+		require.NotEmpty(t, hints)
+		require.Equal(t, "</style.css>", hints[0].Get("Link"))
+		require.Empty(t, hints[0].Get("Idempotency-Outcome"))
+	}
+}
+
+// A connection that is taken over passes, and is not protected.
+func TestUpgradePasses(t *testing.T) {
+	t.Parallel()
+	s := startRaw(t, listen(t), func(_ int, c net.Conn) bool {
+		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		_, _ = io.Copy(c, c)
+		return false
+	})
+	f := startFront(t, s.url, nil)
+	c, err := net.Dial("tcp", f.Listener.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = io.WriteString(c, "GET /ws HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\nIdempotency-Key: k\r\n\r\n")
+	require.NoError(t, err)
+	in := bufio.NewReader(c)
+	resp, err := http.ReadResponse(in, nil)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
+	_, err = io.WriteString(c, "hello\n")
+	require.NoError(t, err)
+	line, err := in.ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "hello\n", line)
+}
+
+// HTTP/2 without TLS is spoken to the service if it is asked for, and with clients that do.
+func TestHTTP2WithoutTLS(t *testing.T) {
+	t.Parallel()
+	var runs atomic.Int64
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, "%s run %d", r.Proto, runs.Add(1))
+	}))
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Start()
+	defer s.Close()
+	f := startFront(t, strings.Replace(s.URL, "http:", "h2c:", 1), nil)
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	defer transport.CloseIdleConnections()
+	f.Client().Transport = transport
+	for range 2 {
+		got := f.send(t, http.MethodPost, "/", "k")
+		require.Equal(t, "HTTP/2.0", got.Proto)
+		require.Equal(t, "HTTP/2.0 run 1", got.body)
+	}
+}
+
+// A client that drips its body is refused, and one that is fast may wait for its answer as long as it likes.
+func TestBodyMustArriveInTime(t *testing.T) {
+	t.Parallel()
+	wait := make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { <-wait }))
+	defer s.Close()
+	c := Default()
+	c.To = s.URL
+	f := startFrontOn(t, &c, newTransport(false), 100*time.Millisecond)
+	send := func(body string) *bufio.Reader {
+		conn, err := net.Dial("tcp", f.Listener.Addr().String())
+		require.NoError(t, err)
+		t.Cleanup(func() { conn.Close() })
+		_, err = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\nAuthorization: a\r\nIdempotency-Key: "+fmt.Sprint(len(body))+"\r\nContent-Length: 4\r\n\r\n"+body)
+		require.NoError(t, err)
+		return bufio.NewReader(conn)
+	}
+	fast := send("four")
+	resp, err := http.ReadResponse(send("dr"), nil) // comes when the time is over
+	require.NoError(t, err)
+	require.Equal(t, http.StatusRequestTimeout, resp.StatusCode)
+	require.Equal(t, "body-unreadable", resp.Header.Get("Idempotency-Error"))
+	close(wait)
+	resp, err = http.ReadResponse(fast, nil)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+}
+
+// A storm of retries while the service is slow has one effect, and one answer.
+func TestRetryStorm(t *testing.T) {
+	t.Parallel()
+	var runs atomic.Int64
+	finish := make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		n := runs.Add(1)
+		<-finish
+		fmt.Fprintf(w, "run %d", n)
+	}))
+	defer s.Close()
+	f := startFront(t, s.URL, func(c *Config) { c.Wait = guardtest.Patience })
+	const clients = 50
+	bodies := make(chan string, clients)
+	for range clients {
+		go func() { bodies <- f.send(t, http.MethodPost, "/", "k").body }()
+	}
+	require.Eventually(t, func() bool { return runs.Load() == 1 }, guardtest.Patience, time.Millisecond)
+	close(finish)
+	for range clients {
+		require.Equal(t, "run 1", <-bodies)
+	}
+}
+
+// The line of a request tells what the guard has made of it, and no key, credential or query.
+func TestAccessLog(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(http.HandlerFunc(told))
+	defer s.Close()
+	f := startFront(t, s.URL, nil)
+	f.send(t, http.MethodPost, "/pay?card=4111", "secret-key")
+	f.send(t, http.MethodPost, "/pay?card=4111", "secret-key")
+	f.send(t, http.MethodPost, "/pay", "secret-key")
+	f.send(t, http.MethodPost, "/pay", "")
+	f.send(t, http.MethodGet, "/pay", "secret-key")
+	got := f.send(t, http.MethodPost, "/pay", "secret-key", "-Authorization")
+	require.Equal(t, http.StatusUnauthorized, got.StatusCode)
+	require.Equal(t, "Bearer", got.Header.Get("Www-Authenticate"))
+	var results []string
+	for line := range strings.Lines(f.log.String()) {
+		var l struct {
+			Msg, Result, Code, Outcome string
+			Attempt, Status            int
+		}
+		require.NoError(t, json.Unmarshal([]byte(line), &l))
+		if l.Msg == "request" {
+			results = append(results, strings.TrimSpace(fmt.Sprintln(l.Result, l.Status, l.Attempt, l.Outcome, l.Code)))
+		}
+	}
+	require.Equal(t, []string{"run 200 1 final", "replay 200 1", "refused 409 1  key-reused", "bypassed 200 0", "passed 200 0", "refused 401 0  unauthenticated"}, results)
+	for _, secret := range []string{"secret-key", "4111", "alice"} {
+		require.NotContains(t, f.log.String(), secret)
+	}
+}

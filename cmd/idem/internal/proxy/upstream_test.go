@@ -1,0 +1,237 @@
+package proxy
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+)
+
+// net/http repeats a request with a key and without a body when the connection that it was sent on breaks, if
+// that was in use before. The service that got it may have had its effect.
+func TestRequestIsSentOnce(t *testing.T) {
+	t.Parallel()
+	for name, request := range map[string]struct {
+		method, path string
+		fields       []string
+	}{
+		"a run":                        {http.MethodPost, "/", nil},
+		"a run with the other field":   {http.MethodPost, "/", []string{"X-Idempotency-Key: k"}},
+		"a run of a method that reads": {http.MethodGet, "/reports", nil},
+		"an unprotected route":         {http.MethodPost, "/open", nil},
+		"an unprotected method":        {http.MethodDelete, "/", nil},
+	} {
+		for _, scheme := range []string{"http", "https"} {
+			t.Run(name+" over "+scheme, func(t *testing.T) {
+				t.Parallel()
+				l, transport := listen(t), newTransport(false)
+				if scheme == "https" {
+					l, transport.TLSClientConfig = secure(t, l)
+				}
+				s := startRaw(t, l, func(n int, c net.Conn) bool {
+					if n == 2 {
+						return false
+					}
+					_, err := c.Write([]byte(wholeAnswer))
+					return err == nil
+				})
+				off := false
+				c := Default()
+				c.To = scheme + "://" + l.Addr().String()
+				c.Routes = []Route{{Match: "/open", Protect: &off}, {Match: "GET /reports"}}
+				f := startFrontOn(t, &c, transport, bodyTime)
+
+				first := f.send(t, request.method, request.path, "a", request.fields...)
+				require.Equal(t, http.StatusCreated, first.StatusCode)
+				second := f.send(t, request.method, request.path, "b", request.fields...)
+				require.GreaterOrEqual(t, second.StatusCode, http.StatusInternalServerError)
+				require.Equal(t, 2, s.count(), "the request was repeated")
+			})
+		}
+	}
+}
+
+// secure puts TLS around a listener, and returns the configuration of its clients.
+func secure(t *testing.T, l net.Listener) (net.Listener, *tls.Config) {
+	t.Helper()
+	s := httptest.NewTLSServer(nil)
+	defer s.Close()
+	certificates := x509.NewCertPool()
+	certificates.AddCert(s.Certificate())
+	return tls.NewListener(l, &tls.Config{Certificates: s.TLS.Certificates}), &tls.Config{RootCAs: certificates}
+}
+
+// startFrontOn serves a proxy with a transport.
+func startFrontOn(t *testing.T, c *Config, transport *http.Transport, body time.Duration) *front {
+	t.Helper()
+	to, err := url.Parse(c.To)
+	require.NoError(t, err)
+	table, err := newTable(c, idempotency.NewMemoryStore(), authorization)
+	require.NoError(t, err)
+	log := slog.New(slog.DiscardHandler)
+	for _, r := range table.rules {
+		r.handler = newForwarder(c, to, &hop{transport, false, r.Timeout}, log)
+		if r.guard != nil {
+			r.handler = r.guard.Handler(r.handler)
+		}
+	}
+	s := httptest.NewServer(access(table, log, body))
+	t.Cleanup(func() {
+		s.Close()
+		transport.CloseIdleConnections()
+		require.NoError(t, table.root.Shutdown(t.Context()))
+	})
+	return &front{Server: s}
+}
+
+// A gate that was closed because nothing had left lets nothing out any more, and one that was written to is not
+// closed.
+func TestGateKnowsWhatHasLeft(t *testing.T) {
+	t.Parallel()
+	pipe := func() (*gate, net.Conn) {
+		a, b := net.Pipe()
+		t.Cleanup(func() { a.Close(); b.Close() })
+		return &gate{Conn: a}, b
+	}
+	g, _ := pipe()
+	s := new(sending)
+	require.False(t, s.left(), "no connection")
+	s.gotConn(httptrace.GotConnInfo{Conn: g})
+	require.False(t, s.left())
+	_, err := g.Write([]byte("late"))
+	require.ErrorIs(t, err, net.ErrClosed)
+
+	used, far := pipe()
+	go func() { _, _ = far.Read(make([]byte, 9)) }()
+	s = new(sending)
+	s.gotConn(httptrace.GotConnInfo{Conn: used})
+	_, err = used.Write([]byte("bytes"))
+	require.NoError(t, err)
+	require.True(t, s.left())
+
+	next, _ := pipe()
+	s.gotConn(httptrace.GotConnInfo{Conn: next})
+	_, err = next.Write([]byte("again"))
+	require.ErrorIs(t, err, net.ErrClosed, "a request that has left finds no second connection")
+	require.True(t, s.left())
+
+	foreign := new(sending)
+	foreign.gotConn(httptrace.GotConnInfo{Conn: far})
+	require.True(t, foreign.left(), "nothing is known of a connection of another kind")
+	shared := &sending{shared: true}
+	shared.gotConn(httptrace.GotConnInfo{Conn: next})
+	require.True(t, shared.left())
+}
+
+// How the service fails decides what the client is told, and whether the next try runs.
+func TestFates(t *testing.T) {
+	t.Parallel()
+	const second = http.StatusCreated
+	for name, fate := range map[string]struct {
+		first    string // what the service sends to the first request, before it breaks off
+		after    string // what it does after that: break off, hang, or serve on
+		recovery string
+		status   int // of the first request; 0 if it has no answer
+		code     string
+		then     int // of the second request
+		thenCode string
+		seen     int // by the service
+	}{
+		"broken without a byte":              {"", "break", "rerun", 503, "no-answer", second, "", 2},
+		"broken without a byte, held":        {"", "break", "hold", 409, "outcome-unknown", 409, "outcome-unknown", 1},
+		"broken without a byte, held later":  {"", "break", "hold-after-2", 503, "no-answer", second, "", 2},
+		"silent":                             {"", "hang", "rerun", 503, "no-answer", second, "", 2},
+		"silent, held":                       {"", "hang", "hold", 409, "outcome-unknown", 409, "outcome-unknown", 1},
+		"broken within a body":               {halfDeclared, "break", "rerun", 0, "", second, "", 2},
+		"broken within chunks":               {halfChunked, "break", "rerun", 0, "", second, "", 2},
+		"broken within chunks, held":         {halfChunked, "break", "hold", 0, "", 409, "outcome-unknown", 1},
+		"silent within a body":               {halfDeclared, "hang", "rerun", 0, "", second, "", 2},
+		"an answer, and then the connection": {wholeAnswer, "break", "hold", 201, "", second, "", 1},
+		"nonsense":                           {"nonsense\r\n\r\n", "break", "rerun", 503, "no-answer", second, "", 2},
+		"500 of the service":                 {"HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n", "serve", "rerun", 500, "", second, "", 2},
+		"500 of the service, held":           {"HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n", "serve", "hold", 500, "", 409, "outcome-unknown", 1},
+		"500 that is definite":               {"HTTP/1.1 500 Oh\r\nIdempotency-Outcome: final\r\nContent-Length: 0\r\n\r\n", "serve", "hold", 500, "", 500, "", 1},
+		"500 after nothing":                  {"HTTP/1.1 500 Oh\r\nIdempotency-Outcome: not-executed\r\nContent-Length: 0\r\n\r\n", "serve", "hold", 500, "", second, "", 2},
+		"400 that is not definite":           {"HTTP/1.1 400 Oh\r\nIdempotency-Outcome: unknown\r\nContent-Length: 0\r\n\r\n", "serve", "rerun", 503, "no-answer", second, "", 2},
+		"400 with a word that nobody knows":  {"HTTP/1.1 400 Oh\r\nIdempotency-Outcome: maybe\r\nContent-Length: 0\r\n\r\n", "serve", "rerun", 503, "no-answer", second, "", 2},
+		"an outcome in a trailer":            {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: Idempotency-Outcome\r\n\r\n0\r\nIdempotency-Outcome: not-executed\r\n\r\n", "serve", "hold", 200, "", second, "", 2},
+		"an early hint, and then no answer":  {"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", "break", "rerun", 503, "no-answer", second, "", 2},
+		"a refusal of a guard behind":        {"HTTP/1.1 403 No\r\nIdempotency-Error: scope-unresolved\r\nContent-Length: 0\r\n\r\n", "serve", "hold", 403, "scope-unresolved", second, "", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			stop := make(chan struct{})
+			s := startRaw(t, listen(t), func(n int, c net.Conn) bool {
+				if n > 1 {
+					_, err := c.Write([]byte(wholeAnswer))
+					return err == nil
+				}
+				_, _ = c.Write([]byte(fate.first))
+				if fate.after == "hang" {
+					<-stop
+				}
+				return fate.after == "serve"
+			})
+			t.Cleanup(func() { close(stop) })
+			f := startFront(t, s.url, func(c *Config) {
+				c.Recovery = fate.recovery
+				if fate.after == "hang" {
+					c.Timeout = 300 * time.Millisecond
+				}
+			})
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.URL+"/", nil)
+			require.NoError(t, err)
+			r.Header.Set("Authorization", "Bearer alice")
+			r.Header.Set("Idempotency-Key", "k")
+			if fate.status == 0 {
+				resp, err := f.Client().Do(r)
+				require.Error(t, err, "half an answer is none: %v", resp)
+			} else {
+				got := f.do(t, r)
+				require.Equal(t, fate.status, got.StatusCode, got.body)
+				require.Equal(t, fate.code, got.Header.Get("Idempotency-Error"))
+				require.Empty(t, got.Header.Get("Idempotency-Outcome"))
+				require.Empty(t, got.Trailer.Get("Idempotency-Outcome"))
+			}
+			got := f.send(t, http.MethodPost, "/", "k")
+			require.Equal(t, fate.then, got.StatusCode, got.body)
+			require.Equal(t, fate.thenCode, got.Header.Get("Idempotency-Error"))
+			require.Equal(t, fate.seen, s.count())
+		})
+	}
+}
+
+// A service that cannot be reached has done nothing, also under Hold.
+func TestServiceThatIsAwayHasDoneNothing(t *testing.T) {
+	t.Parallel()
+	l := listen(t)
+	addr := l.Addr().String()
+	l.Close()
+	f := startFront(t, "http://"+addr, func(c *Config) { c.Recovery = "hold" })
+	got := f.send(t, http.MethodPost, "/", "k")
+	require.Equal(t, http.StatusServiceUnavailable, got.StatusCode)
+	require.Equal(t, "try-later", got.Header.Get("Idempotency-Error"))
+	require.Equal(t, "1", got.Header.Get("Retry-After"))
+	require.Contains(t, got.body, "has not reached it")
+	require.Equal(t, http.StatusBadGateway, f.send(t, http.MethodPost, "/", "").StatusCode, "without a key")
+
+	back, err := net.Listen("tcp", addr)
+	require.NoError(t, err)
+	startRaw(t, back, func(_ int, c net.Conn) bool {
+		_, err := c.Write([]byte(wholeAnswer))
+		return err == nil
+	})
+	again := f.send(t, http.MethodPost, "/", "k")
+	require.Equal(t, http.StatusCreated, again.StatusCode)
+	require.Empty(t, again.Header.Get("Idempotent-Replayed"))
+}
