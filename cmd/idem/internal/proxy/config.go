@@ -130,7 +130,7 @@ func (c *Config) target() (to *url.URL, h2c bool, err error) {
 	case c.To == "":
 		return nil, false, errors.New("to: name the service, such as http://127.0.0.1:3000")
 	case err != nil || to.Host == "" || to.RawQuery != "" || to.Fragment != "" || to.User != nil:
-		return nil, false, fmt.Errorf("to: %q must be a scheme, a host and perhaps a path", c.To)
+		return nil, false, errors.New("to: it must be a scheme, a host and perhaps a path") // without the text, which may have a password
 	}
 	switch to.Scheme {
 	case "http", "https":

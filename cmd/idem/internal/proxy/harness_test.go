@@ -92,8 +92,9 @@ type rawService struct {
 	net.Listener
 	url string
 
-	mu   sync.Mutex
-	seen []*http.Request
+	mu    sync.Mutex
+	seen  []*http.Request
+	conns []net.Conn
 }
 
 // startRaw serves. The function gets the number of the request, from 1, and the connection, on which it answers;
@@ -108,11 +109,19 @@ func startRaw(t *testing.T, l net.Listener, answer func(n int, c net.Conn) bool)
 			if err != nil {
 				return
 			}
+			s.mu.Lock()
+			s.conns = append(s.conns, c)
+			s.mu.Unlock()
 			conns.Go(func() { s.serve(c, answer) })
 		}
 	})
 	t.Cleanup(func() {
 		l.Close()
+		s.mu.Lock()
+		for _, c := range s.conns {
+			c.Close()
+		}
+		s.mu.Unlock()
 		conns.Wait()
 	})
 	return s

@@ -15,6 +15,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -158,10 +159,10 @@ func (t *table) protections() (all []protection) {
 		p := protection{pattern, "nothing", "everything"}
 		if r := t.rules[pattern]; r.guard != nil {
 			policy := r.guard.Policy()
-			methods := fmt.Sprint(policy.Methods)
+			methods := strings.Join(policy.Methods, " and ")
 			p.protected, p.passed = methods+" with a key", "requests without a key, other methods, upgrades"
 			if policy.Required {
-				p.protected, p.passed = methods+", which need a key", "other methods, upgrades"
+				p.protected, p.passed = methods+", key required", "other methods, upgrades"
 			}
 		}
 		all = append(all, p)

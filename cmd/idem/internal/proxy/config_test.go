@@ -1,0 +1,208 @@
+package proxy
+
+import (
+	"encoding/json"
+	"flag"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"example.com/idempotency"
+)
+
+var write = flag.Bool("write", false, "write the schema")
+
+func readConfig(t *testing.T, text string) (Config, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "proxy.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	c := Default()
+	err := c.Read(file)
+	return c, err
+}
+
+const example = `to: h2c://127.0.0.1:3000
+listen: 127.0.0.1:9000
+admin: "off"
+store: {sqlite: records.db}
+scope: header:X-Tenant
+ttl: 48h
+recovery: hold-after-3
+routes:
+  - match: POST /payouts/{id}
+    required: true
+    recovery: hold
+    fingerprint: json
+    timeout: 10s
+  - match: /files/
+    protect: false
+  - match: PUT /profile
+    ttl: 1h
+    wait: 2s
+    request_body: 1000
+`
+
+func TestFileIsRead(t *testing.T) {
+	t.Parallel()
+	c, err := readConfig(t, example)
+	require.NoError(t, err)
+	require.NoError(t, c.Check())
+	var out strings.Builder
+	require.NoError(t, c.Print(&out))
+	require.Equal(t, `to h2c://127.0.0.1:3000, scope header:X-Tenant, store sqlite
+
+MATCH               PROTECTED                  PASSED                                           TTL      RECOVERY      FINGERPRINT  TIMEOUT
+POST /payouts/{id}  POST, key required         other methods, upgrades                          48h0m0s  hold          json         10s
+/files/             nothing                    everything                                       -        -             -            -
+PUT /profile        PUT with a key             requests without a key, other methods, upgrades  1h0m0s   hold-after-3  raw          1m0s
+/                   POST and PATCH with a key  requests without a key, other methods, upgrades  48h0m0s  hold-after-3  raw          1m0s
+`, out.String())
+}
+
+// An unknown word would be a rule that nobody keeps.
+func TestMistakesAreTold(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"":                                                   "to: name the service",
+		"to: ftp://x":                                        "the scheme is",
+		"to: http://":                                        "it must be a scheme, a host",
+		"to: http://user:secret@x":                           "it must be a scheme, a host",
+		"to: http://x\nttll: 1h":                             "line 2: field ttll not found",
+		"to: http://x\nto: http://y":                         `mapping key "to" already defined at line 1`,
+		"to: http://x\nttl: soon":                            "cannot unmarshal",
+		"to: http://x\nttl: -1h":                             "TTL",
+		"to: http://x\n---\nto: http://y":                    "more than one document",
+		"to: http://x\nscope: tenant":                        `scope: "tenant" must be`,
+		"to: http://x\nscope: 'header:'":                     `scope: "header:" must be`,
+		"to: http://x\nscope: jwt:sub":                       "needs the keys",
+		"to: http://x\nrecovery: never":                      `recovery: "never" must be`,
+		"to: http://x\nrecovery: hold-after-0":               "ecovery",
+		"to: http://x\nfingerprint: body":                    `fingerprint: "body" must be`,
+		"to: http://x\ntimeout: -1s":                         "timeout",
+		"to: http://x\nstore: {redis: redis://x, sqlite: y}": "name one of",
+		"to: http://x\nroutes: [{match: POST}]":              `route "POST"`,
+		"to: http://x\nroutes: [{match: /}]":                 "stand beside routes",
+		"to: http://x\nroutes: [{match: /a}, {match: /a}]":   "conflicts",
+		"to: http://x\nroutes: [{match: /a, recovery: no}, {match: /b, ttl: -1h}]": `route "/b"`,
+		"to: http://x\nroutes: [{match: /a, proTect: false}]":                      "field proTect not found",
+	} {
+		c, err := readConfig(t, text)
+		if err == nil {
+			err = c.Check()
+		}
+		require.ErrorContains(t, err, want, text)
+		require.NotContains(t, err.Error(), "proxy.", text)
+		require.NotContains(t, err.Error(), "secret", text)
+	}
+	c := Default()
+	require.Error(t, c.Read("no-such-file"))
+}
+
+// The rules of a request are those of its pattern. A path that is not clean is not sent elsewhere, and no method
+// is refused.
+func TestRuleOfARequest(t *testing.T) {
+	t.Parallel()
+	c, err := readConfig(t, example)
+	require.NoError(t, err)
+	table, _, err := c.build(idempotency.NewMemoryStore(), slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	for request, want := range map[string]string{
+		"POST /payouts/7":            "POST /payouts/{id}",
+		"POST /payouts//7":           "POST /payouts/{id}",
+		"POST /x/../payouts/7":       "POST /payouts/{id}",
+		"POST /%70ayouts/7":          "POST /payouts/{id}",
+		"GET /payouts/7":             "/",
+		"PATCH /payouts/7":           "/",
+		"POST /payouts/7/":           "/",
+		"POST /files/a":              "/files/",
+		"POST /files":                "/files/",
+		"PUT /profile":               "PUT /profile",
+		"OPTIONS *":                  "/",
+		"POST http://host/payouts/7": "POST /payouts/{id}",
+	} {
+		method, target, _ := strings.Cut(request, " ")
+		r := httptest.NewRequestWithContext(t.Context(), method, "/", nil)
+		r.URL, err = r.URL.Parse(target)
+		require.NoError(t, err)
+		r.RequestURI = target
+		require.Equal(t, want, table.of(r).Match, request)
+	}
+}
+
+// Each rule of a file is kept.
+func TestRulesAreKept(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(http.HandlerFunc(told))
+	defer s.Close()
+	f := startFront(t, s.URL, func(c *Config) {
+		read, err := readConfig(t, example)
+		require.NoError(t, err)
+		read.To = c.To
+		*c = read
+	})
+	tenant := "X-Tenant: a"
+	require.Equal(t, http.StatusBadRequest, f.send(t, http.MethodPost, "/payouts/1", "", tenant).StatusCode)
+	require.Equal(t, http.StatusForbidden, f.send(t, http.MethodPost, "/payouts/1", "k").StatusCode, "no tenant")
+	require.Equal(t, http.StatusForbidden, f.send(t, http.MethodPost, "/payouts/1", "k", tenant, "X-Tenant: b").StatusCode, "two tenants")
+	require.Equal(t, "k", f.send(t, http.MethodPut, "/profile", "k", tenant).Header.Get("Idempotency-Key"))
+	require.Equal(t, "true", f.send(t, http.MethodPut, "/profile", "k", tenant).Header.Get("Idempotent-Replayed"))
+	require.Empty(t, f.send(t, http.MethodPut, "/profile", "k", "X-Tenant: b").Header.Get("Idempotent-Replayed"))
+	for range 2 {
+		require.Empty(t, f.send(t, http.MethodPost, "/files/1", "k", tenant).Header.Get("Idempotency-Key"), "not protected")
+	}
+	large, err := http.NewRequestWithContext(t.Context(), http.MethodPut, f.URL+"/profile", strings.NewReader(strings.Repeat("a", 1001)))
+	require.NoError(t, err)
+	require.Equal(t, http.StatusRequestEntityTooLarge, f.do(t, large, tenant, "Idempotency-Key: large").StatusCode)
+}
+
+const schemaFile = "../../../../docs/reference/proxy.schema.json"
+
+// The schema in the docs is made from what the file is read into.
+func TestSchema(t *testing.T) {
+	t.Parallel()
+	s, err := jsonschema.For[Config](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
+		reflect.TypeFor[time.Duration](): {Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(h|m|s|ms))+$`},
+	}})
+	require.NoError(t, err)
+	s.Schema, s.Title, s.Required = "https://json-schema.org/draft/2020-12/schema", "The file of idem proxy --config", nil
+	text, err := json.MarshalIndent(s, "", "  ")
+	require.NoError(t, err)
+	text = append(text, '\n')
+	if *write {
+		require.NoError(t, os.WriteFile(schemaFile, text, 0o600))
+	}
+	want, err := os.ReadFile(schemaFile)
+	require.NoError(t, err)
+	require.Equal(t, string(want), string(text), "go test ./cmd/idem/internal/proxy -write writes it")
+
+	resolved, err := s.Resolve(nil)
+	require.NoError(t, err)
+	valid := func(text string) error {
+		var file map[string]any
+		require.NoError(t, yaml.Unmarshal([]byte(text), &file))
+		return resolved.Validate(file)
+	}
+	require.NoError(t, valid(example))
+	require.Error(t, valid("to: http://x\nttll: 1h"))
+	require.Error(t, valid("routes: [{protect: false}]"))
+
+	// Both readers know the same words.
+	for _, of := range []reflect.Type{reflect.TypeFor[Config](), reflect.TypeFor[Store](), reflect.TypeFor[JWT](), reflect.TypeFor[Rules](), reflect.TypeFor[Route]()} {
+		for i := range of.NumField() {
+			f := of.Field(i)
+			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); !f.Anonymous {
+				require.Equal(t, f.Tag.Get("yaml"), name)
+			}
+		}
+	}
+}

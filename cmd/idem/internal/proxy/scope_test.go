@@ -1,0 +1,172 @@
+package proxy
+
+import (
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+)
+
+// Whose a key is, is known or refused. Nobody shares a scope because nothing is known of them.
+func TestScopes(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		word, field, value string
+		more               string // a second value
+		want               string
+		unauthenticated    bool
+	}{
+		{"authorization", "Authorization", "Bearer alice", "", "digest", false},
+		{"authorization", "Authorization", "", "", "", true},
+		{"authorization", "X-Other", "Bearer alice", "", "", true},
+		{"authorization", "Authorization", "Bearer alice", "Bearer bob", "", true},
+		{"header:x-tenant", "X-Tenant", "acme", "", "acme", false},
+		{"header:x-tenant", "X-Tenant", "", "", "", false},
+		{"header:x-tenant", "X-Other", "acme", "", "", false},
+		{"header:x-tenant", "X-Tenant", "acme", "evil", "", false},
+	} {
+		scope, err := scopeOf(c.word, JWT{})
+		require.NoError(t, err)
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "/", nil)
+		r.Header.Add(c.field, c.value)
+		if c.more != "" {
+			r.Header.Add(c.field, c.more)
+		}
+		got, err := scope(r)
+		if c.want == "" {
+			require.Error(t, err)
+			require.Empty(t, got)
+			require.Equal(t, c.unauthenticated, errors.Is(err, idempotency.ErrUnauthenticated))
+			continue
+		}
+		require.NoError(t, err)
+		if c.word == "authorization" {
+			require.Regexp(t, "^authorization:[0-9a-f]{64}$", got)
+			continue
+		}
+		require.Equal(t, c.want, got)
+	}
+}
+
+// tokens signs with keys that a file has, or not.
+type tokens struct {
+	t    *testing.T
+	file string
+}
+
+func newKey(t *testing.T, id string) jose.JSONWebKey {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	return jose.JSONWebKey{Key: private, KeyID: id, Algorithm: string(jose.ES256)}
+}
+
+func (k tokens) publish(at time.Time, keys ...jose.JSONWebKey) {
+	k.t.Helper()
+	var set jose.JSONWebKeySet
+	for _, key := range keys {
+		if !key.IsPublic() && key.Valid() {
+			key = key.Public()
+		}
+		set.Keys = append(set.Keys, key)
+	}
+	text, err := json.Marshal(set)
+	require.NoError(k.t, err)
+	require.NoError(k.t, os.WriteFile(k.file, text, 0o600))
+	require.NoError(k.t, os.Chtimes(k.file, at, at))
+}
+
+func (k tokens) sign(key any, alg jose.SignatureAlgorithm, claims map[string]any) string {
+	k.t.Helper()
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: key}, nil)
+	require.NoError(k.t, err)
+	text, err := jwt.Signed(signer).Claims(claims).Serialize()
+	require.NoError(k.t, err)
+	return text
+}
+
+// A claim counts only of a token that a key of the file has signed, for us, and that has not ended.
+func TestTokenIsVerified(t *testing.T) {
+	t.Parallel()
+	k := tokens{t, filepath.Join(t.TempDir(), "keys.json")}
+	ours, other := newKey(t, "1"), newKey(t, "1")
+	_, edwards, err := ed25519.GenerateKey(rand.Reader)
+	require.NoError(t, err)
+	began := time.Now()
+	k.publish(began, ours, jose.JSONWebKey{Key: edwards.Public(), KeyID: "2"})
+	scope, err := scopeOf("jwt:sub", JWT{JWKS: k.file, Issuer: "https://issuer", Audience: "shop"})
+	require.NoError(t, err)
+	claims := func(change map[string]any) map[string]any {
+		all := map[string]any{"sub": "alice", "iss": "https://issuer", "aud": []string{"shop", "x"}, "exp": began.Add(time.Hour).Unix()}
+		for name, value := range change {
+			all[name] = value
+		}
+		return all
+	}
+	ask := func(token string) (string, error) {
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "/", nil)
+		r.Header.Set("Authorization", "Bearer "+token)
+		return scope(r)
+	}
+	good := k.sign(ours, jose.ES256, claims(nil))
+	for name, token := range map[string]string{
+		"a key of the file": good, "a key without a name": k.sign(ours.Key, jose.ES256, claims(nil)), "another kind of key": k.sign(edwards, jose.EdDSA, claims(nil)),
+	} {
+		got, err := ask(token)
+		require.NoError(t, err, name)
+		require.Equal(t, "alice", got)
+	}
+	for name, token := range map[string]string{
+		"none":                 "",
+		"nonsense":             "a.b.c",
+		"another key":          k.sign(other, jose.ES256, claims(nil)),
+		"a shared secret":      k.sign([]byte("a secret that is 32 bytes long!!"), jose.HS256, claims(nil)),
+		"no signature":         "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbGljZSJ9.",
+		"an altered signature": good[:len(good)-4] + "AAAA",
+		"the end":              k.sign(ours, jose.ES256, claims(map[string]any{"exp": began.Add(-time.Hour).Unix()})),
+		"too early":            k.sign(ours, jose.ES256, claims(map[string]any{"nbf": began.Add(time.Hour).Unix()})),
+		"another issuer":       k.sign(ours, jose.ES256, claims(map[string]any{"iss": "https://evil"})),
+		"another audience":     k.sign(ours, jose.ES256, claims(map[string]any{"aud": "bank"})),
+		"no subject":           k.sign(ours, jose.ES256, claims(map[string]any{"sub": ""})),
+		"a number":             k.sign(ours, jose.ES256, claims(map[string]any{"sub": 7})),
+	} {
+		got, err := ask(token)
+		require.Error(t, err, name)
+		require.Empty(t, got, name)
+	}
+
+	k.publish(began.Add(time.Second), other)
+	got, err := ask(k.sign(other, jose.ES256, claims(nil)))
+	require.NoError(t, err, "the file is read again")
+	require.Equal(t, "alice", got)
+	_, err = ask(good)
+	require.Error(t, err, "its key is gone")
+}
+
+func TestKeysThatAreNoPublicKeys(t *testing.T) {
+	t.Parallel()
+	k := tokens{t, filepath.Join(t.TempDir(), "keys.json")}
+	for name, text := range map[string]string{
+		"nothing": "", "no keys": `{"keys":[]}`, "a secret": `{"keys":[{"kty":"oct","k":"c2VjcmV0","kid":"1"}]}`,
+	} {
+		require.NoError(t, os.WriteFile(k.file, []byte(text), 0o600))
+		_, err := scopeOf("jwt:sub", JWT{JWKS: k.file})
+		require.Error(t, err, name)
+	}
+	_, err := scopeOf("jwt:sub", JWT{JWKS: k.file + ".none"})
+	require.Error(t, err)
+	require.NotErrorIs(t, err, idempotency.ErrUnauthenticated)
+}
