@@ -101,7 +101,7 @@ func TestMistakesAreTold(t *testing.T) {
 			err = c.Check()
 		}
 		require.ErrorContains(t, err, want, text)
-		require.NotContains(t, err.Error(), "proxy.", text)
+		require.NotContains(t, err.Error(), "in type", text)
 		require.NotContains(t, err.Error(), "secret", text)
 	}
 	c := Default()
