@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs, on Debian and Ubuntu, what the checks need besides Go and git: Redis, PostgreSQL and
 # PgBouncer (the tests start servers of their own), a C compiler for the race detector, shellcheck, Chromium with
-# axe-core, and Node.js for the linter of OpenAPI documents.
+# axe-core, Node.js for the linter of OpenAPI documents, and that and Python for services behind idem proxy.
 set -euo pipefail
 here=$(dirname "$0")
 
@@ -22,6 +22,7 @@ have perl perl
 command -v google-chrome >/dev/null || have chromium chromium
 have node nodejs
 have npm npm
+have python3 python3
 have "${CC:-gcc}" "gcc libc6-dev"
 if [ ${#missing[@]} -eq 0 ]; then
 	exec "$here/axe.sh"

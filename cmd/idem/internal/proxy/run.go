@@ -146,6 +146,9 @@ func (s *server) announce() {
 	if kind == "memory" {
 		s.log.Warn(memoryOnly)
 	}
+	if s.config.Scope == "shared" {
+		s.log.Warn(sharedByAll)
+	}
 	if host, _, _ := net.SplitHostPort(s.config.Admin); s.config.Admin != "off" && !net.ParseIP(host).IsLoopback() {
 		s.log.Warn("whoever reaches the admin address reads the metrics", "admin", s.config.Admin)
 	}

@@ -20,6 +20,9 @@ var (
 	errNoScope         = errors.New("the field of the scope is not there once, with a value")
 )
 
+// sharedByAll is what is said of the scope shared.
+const sharedByAll = "all callers share one set of keys: whoever sends the request of another, with its key, gets the other's answer"
+
 // scopeOf returns the function that a word names.
 func scopeOf(word string, jwt JWT) (idempotency.ScopeFunc, error) {
 	kind, name, named := strings.Cut(word, ":")

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -153,6 +154,14 @@ func (h *hop) RoundTrip(r *http.Request) (*http.Response, error) {
 	if h.h2c && out.Body == nil {
 		out.Body = io.NopCloser(new(empty)) // with a body, HTTP/2 is not repeated; connections are shared there
 	}
+	if run && out.ContentLength > 0 && out.ContentLength <= oneWrite {
+		body := make([]byte, out.ContentLength)
+		if _, err := io.ReadFull(out.Body, body); err != nil {
+			w.end()
+			return nil, &failure{unsent, err}
+		}
+		out.Body = io.NopCloser(bytes.NewReader(body))
+	}
 	resp, err := h.transport.RoundTrip(out)
 	switch {
 	case err != nil:
@@ -169,6 +178,10 @@ func (h *hop) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	return resp, nil
 }
+
+// oneWrite is how large a body may be that net/http is shown to be in memory: it sends it in one write with the
+// header then.
+const oneWrite = 64 << 10
 
 // An empty is a body without a byte, which net/http does not take for none.
 type empty struct{}

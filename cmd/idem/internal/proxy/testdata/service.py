@@ -28,6 +28,11 @@ class Service(http.server.BaseHTTPRequestHandler):
         pass
 
 
-server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Service)
+class Server(http.server.ThreadingHTTPServer):
+    def handle_error(self, *_):
+        pass  # a client that was killed
+
+
+server = Server(("127.0.0.1", 0), Service)
 print(server.server_address[1], flush=True)
 server.serve_forever()
