@@ -3,10 +3,10 @@ package proxy
 import (
 	"context"
 	"crypto/rand"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -76,8 +76,9 @@ func access(t *table, log *slog.Logger, bodyTime time.Duration) http.HandlerFunc
 		e := &entry{ResponseWriter: w}
 		ctx := context.WithValue(traced(r), entryKey{}, e)
 		r = r.WithContext(ctx)
-		if rule.guard != nil && r.Header[keyField] != nil && r.Body != http.NoBody {
-			bound(e, r, bodyTime)
+		if r.Header[keyField] != nil && r.Body != http.NoBody && slices.Contains(rule.methods, r.Method) {
+			// A guard reads the whole body before it does anything else. net/http lifts the deadline then.
+			_ = http.NewResponseController(w).SetReadDeadline(began.Add(bodyTime))
 		}
 		defer func() { e.log(log, r, rule, time.Since(began)) }()
 		rule.handler.ServeHTTP(e, r)
@@ -95,27 +96,6 @@ func traced(r *http.Request) context.Context {
 	return trace.ContextWithSpanContext(ctx, trace.NewSpanContext(trace.SpanContextConfig{
 		TraceID: trace.TraceID(id[:16]), SpanID: trace.SpanID(id[16:]),
 	}))
-}
-
-// bound lets the body of a request arrive in time: a guard reads it whole before it does anything else.
-func bound(w http.ResponseWriter, r *http.Request, bodyTime time.Duration) {
-	c := http.NewResponseController(w)
-	if c.SetReadDeadline(time.Now().Add(bodyTime)) == nil {
-		r.Body = &boundBody{r.Body, c}
-	}
-}
-
-type boundBody struct {
-	io.ReadCloser
-	of *http.ResponseController
-}
-
-func (b *boundBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err == io.EOF { //nolint:errorlint // as io.Reader has it
-		_ = b.of.SetReadDeadline(time.Time{})
-	}
-	return n, err
 }
 
 // log writes the line. Neither keys nor scopes are in it, nor queries, which may have secrets.

@@ -198,8 +198,7 @@ func TestSchema(t *testing.T) {
 
 	// Both readers know the same words.
 	for _, of := range []reflect.Type{reflect.TypeFor[Config](), reflect.TypeFor[Store](), reflect.TypeFor[JWT](), reflect.TypeFor[Rules](), reflect.TypeFor[Route]()} {
-		for i := range of.NumField() {
-			f := of.Field(i)
+		for f := range of.Fields() {
 			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); !f.Anonymous {
 				require.Equal(t, f.Tag.Get("yaml"), name)
 			}

@@ -11,6 +11,7 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -82,6 +83,7 @@ func TestOnlyStreamsAreFlushed(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			finish := make(chan struct{})
+			end := sync.OnceFunc(func() { close(finish) })
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Content-Type", kind)
 				_, _ = io.WriteString(w, "one\n")
@@ -90,6 +92,7 @@ func TestOnlyStreamsAreFlushed(t *testing.T) {
 				_, _ = io.WriteString(w, "two\n")
 			}))
 			t.Cleanup(s.Close)
+			t.Cleanup(end)
 			f := startFront(t, s.URL, nil)
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.URL, nil)
 			require.NoError(t, err)
@@ -118,7 +121,7 @@ func TestOnlyStreamsAreFlushed(t *testing.T) {
 				case <-time.After(50 * time.Millisecond): // real time: nothing else tells that nothing comes
 				}
 			}
-			close(finish)
+			end()
 			require.Equal(t, "one\ntwo\n", <-whole)
 			again := f.send(t, http.MethodPost, "", "k")
 			require.Equal(t, "true", again.Header.Get("Idempotent-Replayed"))
@@ -168,7 +171,7 @@ func TestHintsAndTrailersPass(t *testing.T) {
 func TestUpgradePasses(t *testing.T) {
 	t.Parallel()
 	s := startRaw(t, listen(t), func(_ int, c net.Conn) bool {
-		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\nIdempotency-Outcome: final\r\n\r\n")
 		_, _ = io.Copy(c, c)
 		return false
 	})
@@ -181,7 +184,9 @@ func TestUpgradePasses(t *testing.T) {
 	in := bufio.NewReader(c)
 	resp, err := http.ReadResponse(in, nil)
 	require.NoError(t, err)
+	defer resp.Body.Close()
 	require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
+	require.Empty(t, resp.Header.Get("Idempotency-Outcome"))
 	_, err = io.WriteString(c, "hello\n")
 	require.NoError(t, err)
 	line, err := in.ReadString('\n')
@@ -219,7 +224,7 @@ func TestBodyMustArriveInTime(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { <-wait }))
 	defer s.Close()
 	c := Default()
-	c.To = s.URL
+	c.To, c.Wait = s.URL, guardtest.Patience
 	f := startFrontOn(t, &c, newTransport(false), 100*time.Millisecond)
 	send := func(body string) *bufio.Reader {
 		conn, err := net.Dial("tcp", f.Listener.Addr().String())
@@ -229,15 +234,21 @@ func TestBodyMustArriveInTime(t *testing.T) {
 		require.NoError(t, err)
 		return bufio.NewReader(conn)
 	}
-	fast := send("four")
-	resp, err := http.ReadResponse(send("dr"), nil) // comes when the time is over
-	require.NoError(t, err)
-	require.Equal(t, http.StatusRequestTimeout, resp.StatusCode)
-	require.Equal(t, "body-unreadable", resp.Header.Get("Idempotency-Error"))
+	fast, duplicate := send("four"), send("four")
+	for _, slow := range []string{"d", "dri"} { // the second comes after the time of the first two requests is over
+		resp, err := http.ReadResponse(send(slow), nil)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		require.Equal(t, http.StatusRequestTimeout, resp.StatusCode)
+		require.Equal(t, "body-unreadable", resp.Header.Get("Idempotency-Error"))
+	}
 	close(wait)
-	resp, err = http.ReadResponse(fast, nil)
-	require.NoError(t, err)
-	require.Equal(t, http.StatusOK, resp.StatusCode)
+	for _, in := range []*bufio.Reader{fast, duplicate} {
+		whole, err := http.ReadResponse(in, nil)
+		require.NoError(t, err)
+		defer whole.Body.Close()
+		require.Equal(t, http.StatusOK, whole.StatusCode)
+	}
 }
 
 // A storm of retries while the service is slow has one effect, and one answer.
@@ -255,7 +266,7 @@ func TestRetryStorm(t *testing.T) {
 	const clients = 50
 	bodies := make(chan string, clients)
 	for range clients {
-		go func() { bodies <- f.send(t, http.MethodPost, "/", "k").body }()
+		go func() { bodies <- charge(t.Context(), f.Listener.Addr().String(), "k").body }()
 	}
 	require.Eventually(t, func() bool { return runs.Load() == 1 }, guardtest.Patience, time.Millisecond)
 	close(finish)

@@ -44,14 +44,14 @@ var moments = []moment{
 		return l.kill(victim, answers)
 	}, true},
 	{"while the service works", func(l *lane, _ string, victim *process, answers <-chan reply) error {
-		time.Sleep(rand.N(15 * time.Millisecond)) // real time: somewhere in the work of another process
+		pause(rand.N(15 * time.Millisecond)) // somewhere in the work of another process
 		victim.kill()
 		l.last = <-answers
 		return nil
 	}, true},
 	{"right after the effect", func(l *lane, id string, victim *process, answers <-chan reply) error {
 		for effects(l.ledger, id) == 0 && l.ctx.Err() == nil {
-			time.Sleep(time.Millisecond) // real time: the effect is that of another process
+			pause(time.Millisecond)
 		}
 		victim.kill()
 		l.last = <-answers
@@ -63,7 +63,7 @@ var moments = []moment{
 	{"while the answer is recorded", func(l *lane, _ string, victim *process, answers <-chan reply) error {
 		<-l.stop.reached
 		close(l.stop.goOn)
-		time.Sleep(rand.N(3 * time.Millisecond)) // real time: somewhere in the work of another process
+		pause(rand.N(3 * time.Millisecond)) // somewhere in the work of another process
 		victim.kill()
 		l.last = <-answers
 		return nil
@@ -220,16 +220,20 @@ func TestRestartUnderLoad(t *testing.T) {
 	defer cancel()
 	const clients, charges = 8, 20
 	replies := make([][]reply, clients)
+	progress := make(chan bool, clients*charges)
 	var all sync.WaitGroup
 	for c := range clients {
 		all.Go(func() {
 			for n := range charges {
 				replies[c] = append(replies[c], insist(ctx, p, fmt.Sprintf("load-%d-%d", c, n)))
+				progress <- true
 			}
 		})
 	}
 	for range 3 {
-		time.Sleep(50 * time.Millisecond) // real time: the clients are under way
+		for range clients * charges / 4 {
+			<-progress
+		}
 		require.NoError(t, p.end(syscall.SIGTERM))
 		require.NoError(t, p.start())
 	}

@@ -144,6 +144,11 @@ func newService(t *testing.T, language, ledger string) *process {
 	return p
 }
 
+// pause lets other processes work.
+func pause(d time.Duration) {
+	time.Sleep(d) // other processes tell nobody where they are
+}
+
 // effects counts the lines of a ledger that are of one charge.
 func effects(ledger, id string) int {
 	text, err := os.ReadFile(ledger)
@@ -195,6 +200,6 @@ func insist(ctx context.Context, p *process, id string) reply {
 		case got.err == nil && got.status == http.StatusCreated, got.code == "outcome-unknown", ctx.Err() != nil:
 			return got
 		}
-		time.Sleep(20 * time.Millisecond) // real time: a lease in another process has to end
+		pause(20 * time.Millisecond)
 	}
 }

@@ -17,6 +17,7 @@ const everything = "/"
 type rule struct {
 	Route
 	guard   *idempotency.Guard
+	methods []string // that the guard protects
 	handler http.Handler
 }
 
@@ -56,10 +57,12 @@ func newTable(c *Config, store idempotency.Store, scope idempotency.ScopeFunc, c
 			continue
 		}
 		t.order = append(t.order, r.Match)
-		t.rules[r.Match] = &rule{Route: inherited}
+		made := &rule{Route: inherited}
 		if r.Protect == nil || *r.Protect {
-			t.rules[r.Match].guard = root.With(opts...)
+			made.guard = root.With(opts...)
+			made.methods = made.guard.Policy().Methods
 		}
+		t.rules[r.Match] = made
 	}
 	return t, errs
 }

@@ -94,7 +94,8 @@ func Run(ctx context.Context, c Config, logTo io.Writer) error {
 		return err
 	}
 	defer s.close()
-	listener, err := net.Listen("tcp", c.Listen)
+	var open net.ListenConfig
+	listener, err := open.Listen(ctx, "tcp", c.Listen)
 	if err != nil {
 		return err
 	}
@@ -105,7 +106,7 @@ func Run(ctx context.Context, c Config, logTo io.Writer) error {
 	back := serverOf(s.back, s.log)
 	failed := make(chan error, 2)
 	if c.Admin != "off" {
-		l, err := net.Listen("tcp", c.Admin)
+		l, err := open.Listen(ctx, "tcp", c.Admin)
 		if err != nil {
 			return errors.Join(err, listener.Close())
 		}
@@ -120,7 +121,7 @@ func Run(ctx context.Context, c Config, logTo io.Writer) error {
 	case <-ctx.Done():
 	}
 	s.admin.ending.Store(true)
-	s.log.Info("shutting down")
+	s.log.InfoContext(ctx, "shutting down")
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Grace)
 	defer cancel()
 	recorded := make(chan error, 1)

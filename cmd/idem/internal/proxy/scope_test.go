@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -111,9 +112,7 @@ func TestTokenIsVerified(t *testing.T) {
 	require.NoError(t, err)
 	claims := func(change map[string]any) map[string]any {
 		all := map[string]any{"sub": "alice", "iss": "https://issuer", "aud": []string{"shop", "x"}, "exp": began.Add(time.Hour).Unix()}
-		for name, value := range change {
-			all[name] = value
-		}
+		maps.Copy(all, change)
 		return all
 	}
 	ask := func(token string) (string, error) {
@@ -159,14 +158,16 @@ func TestTokenIsVerified(t *testing.T) {
 func TestKeysThatAreNoPublicKeys(t *testing.T) {
 	t.Parallel()
 	k := tokens{t, filepath.Join(t.TempDir(), "keys.json")}
+	private, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{newKey(t, "1")}})
+	require.NoError(t, err)
 	for name, text := range map[string]string{
-		"nothing": "", "no keys": `{"keys":[]}`, "a secret": `{"keys":[{"kty":"oct","k":"c2VjcmV0","kid":"1"}]}`,
+		"private": string(private), "nothing": "", "no keys": `{"keys":[]}`, "a secret": `{"keys":[{"kty":"oct","k":"c2VjcmV0","kid":"1"}]}`,
 	} {
 		require.NoError(t, os.WriteFile(k.file, []byte(text), 0o600))
 		_, err := scopeOf("jwt:sub", JWT{JWKS: k.file})
 		require.Error(t, err, name)
 	}
-	_, err := scopeOf("jwt:sub", JWT{JWKS: k.file + ".none"})
+	_, err = scopeOf("jwt:sub", JWT{JWKS: k.file + ".none"})
 	require.Error(t, err)
 	require.NotErrorIs(t, err, idempotency.ErrUnauthenticated)
 }

@@ -188,8 +188,8 @@ type empty struct{}
 
 func (empty) Read([]byte) (int, error) { return 0, io.EOF }
 
-// A watch is the body of an answer in a run. It ends the run's request if the service falls silent, and tells
-// that the answer is not whole if it breaks off.
+// A watch is the body of an answer in a run. It ends the run's request if the service falls silent, and finds the
+// outcome in a trailer.
 type watch struct {
 	io.ReadCloser
 	resp   *http.Response
@@ -210,9 +210,8 @@ func (w *watch) Read(p []byte) (int, error) {
 			w.op.SetOutcome(outcome)
 			delete(w.resp.Trailer, outcomeField)
 		}
-	default:
+	default: // the proxy of net/http panics, so the run has no answer
 		w.timer.Stop()
-		w.op.SetOutcome(idempotency.Unknown)
 	}
 	return n, err
 }

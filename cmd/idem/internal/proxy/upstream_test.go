@@ -98,12 +98,7 @@ func startFrontOn(t *testing.T, c *Config, transport *http.Transport, body time.
 // closed.
 func TestGateKnowsWhatHasLeft(t *testing.T) {
 	t.Parallel()
-	pipe := func() (*gate, net.Conn) {
-		a, b := net.Pipe()
-		t.Cleanup(func() { a.Close(); b.Close() })
-		return &gate{Conn: a}, b
-	}
-	g, _ := pipe()
+	g := &gate{Conn: sink{}}
 	s := new(sending)
 	require.False(t, s.left(), "no connection")
 	s.gotConn(httptrace.GotConnInfo{Conn: g})
@@ -111,27 +106,29 @@ func TestGateKnowsWhatHasLeft(t *testing.T) {
 	_, err := g.Write([]byte("late"))
 	require.ErrorIs(t, err, net.ErrClosed)
 
-	used, far := pipe()
-	go func() { _, _ = far.Read(make([]byte, 9)) }()
+	used, next := &gate{Conn: sink{}}, &gate{Conn: sink{}}
 	s = new(sending)
 	s.gotConn(httptrace.GotConnInfo{Conn: used})
 	_, err = used.Write([]byte("bytes"))
 	require.NoError(t, err)
 	require.True(t, s.left())
-
-	next, _ := pipe()
 	s.gotConn(httptrace.GotConnInfo{Conn: next})
 	_, err = next.Write([]byte("again"))
 	require.ErrorIs(t, err, net.ErrClosed, "a request that has left finds no second connection")
 	require.True(t, s.left())
 
 	foreign := new(sending)
-	foreign.gotConn(httptrace.GotConnInfo{Conn: far})
+	foreign.gotConn(httptrace.GotConnInfo{Conn: sink{}})
 	require.True(t, foreign.left(), "nothing is known of a connection of another kind")
 	shared := &sending{shared: true}
-	shared.gotConn(httptrace.GotConnInfo{Conn: next})
+	shared.gotConn(httptrace.GotConnInfo{Conn: &gate{Conn: sink{}}})
 	require.True(t, shared.left())
 }
+
+// A sink takes all that is written to it.
+type sink struct{ net.Conn }
+
+func (sink) Write(p []byte) (int, error) { return len(p), nil }
 
 // How the service fails decides what the client is told, and whether the next try runs.
 func TestFates(t *testing.T) {
@@ -189,15 +186,10 @@ func TestFates(t *testing.T) {
 					c.Timeout = 300 * time.Millisecond
 				}
 			})
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.URL+"/", nil)
-			require.NoError(t, err)
-			r.Header.Set("Authorization", "Bearer alice")
-			r.Header.Set("Idempotency-Key", "k")
 			if fate.status == 0 {
-				resp, err := f.Client().Do(r)
-				require.Error(t, err, "half an answer is none: %v", resp)
+				require.Zero(t, post(t.Context(), f.URL+"/", "Bearer alice", "k"), "half an answer is none")
 			} else {
-				got := f.do(t, r)
+				got := f.send(t, http.MethodPost, "/", "k")
 				require.Equal(t, fate.status, got.StatusCode, got.body)
 				require.Equal(t, fate.code, got.Header.Get("Idempotency-Error"))
 				require.Empty(t, got.Header.Get("Idempotency-Outcome"))
