@@ -1,14 +1,19 @@
 package main
 
 import (
+	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/inspect"
+	"example.com/idempotency/internal/redistest"
 )
 
 // What the program says of itself, and of a file, is compared with what it has said before.
@@ -52,4 +57,28 @@ func TestProxyStore(t *testing.T) {
 	require.Contains(t, callWith(t, "", env, "proxy", "--check", file).out, "store sqlite")
 	require.Contains(t, callWith(t, "", env, "proxy", "--check", file, "--redis", "redis://127.0.0.1").out, "store redis")
 	require.Contains(t, call(t, "proxy", "--check", file).out, "store memory")
+}
+
+// The proxy keeps its records in each store that the flags can name, and ends when it is told to.
+func TestProxyOpensItsStore(t *testing.T) {
+	t.Parallel()
+	for name, place := range map[string]func(*testing.T) []string{
+		"redis":    func(t *testing.T) []string { return []string{"--redis", "redis://" + redistest.Start(t).Addr} },
+		"sqlite":   func(t *testing.T) []string { return sqlitePlace(t).flags },
+		"postgres": func(t *testing.T) []string { return places["postgres"](t).flags },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			log := new(guardtest.LockedBuffer)
+			code := make(chan int, 1)
+			args := append([]string{"proxy", "--to", "http://127.0.0.1:9", "--listen", "127.0.0.1:0", "--admin", "off"}, place(t)...)
+			go func() { code <- run(ctx, args, strings.NewReader(""), io.Discard, log, os.Getenv) }()
+			require.Eventually(t, func() bool { return strings.Contains(log.String(), "\n") }, guardtest.Patience, time.Millisecond)
+			require.Contains(t, log.String(), `"store":"`+name+`"`)
+			cancel()
+			require.Equal(t, inspect.ExitOK, <-code, log.String())
+		})
+	}
 }
