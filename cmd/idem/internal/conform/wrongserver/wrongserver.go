@@ -1,0 +1,381 @@
+// Package wrongserver is a server that handles idempotency keys, with one defect that is chosen, or with
+// none. It shares no code with the library, so that the one can test the other.
+package wrongserver
+
+import (
+	"cmp"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"example.com/idempotency/policy"
+	"example.com/idempotency/problem"
+)
+
+// A Server has the routes POST and PATCH /charges and /refunds, GET /count with the number of effects,
+// and GET /policy.
+type Server struct {
+	defect string
+	ttl    time.Duration
+	delay  time.Duration
+	policy http.Handler
+
+	mu      sync.Mutex
+	effects int
+	records map[string]*record
+}
+
+// A record is what is known of a key.
+type record struct {
+	print   string
+	done    bool
+	answer  answer
+	expires time.Time
+}
+
+type answer struct {
+	status          int
+	header, trailer http.Header
+	body            string
+}
+
+const (
+	maxKey  = 255
+	maxBody = 64 << 10
+)
+
+// New returns a server with a defect, which is a member of Defects or empty. Its effects take a delay.
+func New(defect string, ttl, delay time.Duration) *Server {
+	s := &Server{defect: defect, ttl: ttl, delay: delay, records: map[string]*record{}}
+	p := policy.Policy{
+		Methods: []string{"POST", "PATCH"}, Required: true,
+		Key: policy.Key{Header: "Idempotency-Key", MaxBytes: maxKey}, Binding: policy.Exact, MaxRequestBody: maxBody,
+		TTL: ttl, MaxResponseBody: 1 << 20, ReplayedHeader: "Idempotent-Replayed", ErrorHeader: "Idempotency-Error", ExpiryHeader: "Idempotency-TTL", Problems: true,
+	}
+	for _, code := range []problem.Code{problem.KeyMissing, problem.KeyInvalid, problem.KeyReused, problem.InFlight, problem.BodyTooLarge} {
+		p.Refusals = append(p.Refusals, policy.NewRefusal(code))
+	}
+	if s.is("policy-not-required") {
+		p.Required = false
+	}
+	if s.is("policy-other-status") {
+		p.Refusals[2].Statuses = []int{http.StatusUnprocessableEntity}
+	}
+	s.policy = policy.Handler(p)
+	return s
+}
+
+// Crash forgets what a server forgets that is killed: nothing of a durable store.
+func (s *Server) Crash() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.is("crash-forgets") {
+		clear(s.records)
+	}
+}
+
+func (s *Server) is(defect string) bool { return s.defect == defect }
+
+// without returns a value, or nothing if the server has a defect.
+func (s *Server) without(defect, value string) string {
+	if s.is(defect) {
+		return ""
+	}
+	return value
+}
+
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case "/count":
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		_ = json.NewEncoder(w).Encode(map[string]int{"effects": s.effects})
+	case "/policy":
+		s.policy.ServeHTTP(w, r)
+	case "/charges", "/refunds":
+		s.protect(w, r)
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+// protect answers a request with a key.
+func (s *Server) protect(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost && r.Method != http.MethodPatch {
+		w.WriteHeader(http.StatusMethodNotAllowed)
+		return
+	}
+	caller := r.Header.Get("Authorization")
+	known := strings.HasPrefix(caller, "Bearer ")
+	switch {
+	case !known && s.is("stranger-sees"):
+		caller = "Bearer alice"
+	case !known:
+		w.WriteHeader(http.StatusUnauthorized)
+		return
+	}
+	key, code := s.key(r.Header["Idempotency-Key"])
+	if code != "" {
+		s.refuse(w, code, "")
+		return
+	}
+	if s.is("eager") {
+		s.effect()
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
+	if err != nil {
+		return
+	}
+	if len(body) > maxBody && !s.is("no-body-limit") {
+		s.refuse(w, problem.BodyTooLarge, "")
+		return
+	}
+	name := s.name(caller, key, string(body))
+	print := s.print(r, string(body))
+	rec, mine, code := s.claim(name, print)
+	switch {
+	case code != "":
+		s.refuse(w, code, rec.answer.body)
+	case !mine:
+		s.replay(w, rec.answer)
+	case !known:
+		s.forget(name)
+		w.WriteHeader(http.StatusUnauthorized)
+	default:
+		s.run(w, r, name, print, string(body))
+	}
+}
+
+// key reads the key of a request, or says why it is refused.
+func (s *Server) key(lines []string) (string, problem.Code) {
+	if len(lines) == 0 {
+		return "", problem.KeyMissing
+	}
+	raw := lines[0]
+	switch quoted := len(raw) > 1 && strings.HasPrefix(raw, `"`) && strings.HasSuffix(raw, `"`); {
+	case len(lines) > 1 && !s.is("two-fields"), quoted && s.is("quotes-refused"):
+		return "", problem.KeyInvalid
+	case quoted && !s.is("quotes-kept"):
+		raw = raw[1 : len(raw)-1]
+	}
+	bad := raw == "" && !s.is("empty-key") ||
+		strings.Contains(raw, ",") && !s.is("list-key") ||
+		strings.ContainsFunc(raw, func(r rune) bool { return r > '~' }) && !s.is("any-bytes") ||
+		len(raw) > maxKey && !s.is("long-keys") || len(raw) > 200 && s.is("short-keys")
+	if bad {
+		return "", problem.KeyInvalid
+	}
+	if s.is("truncated-keys") {
+		raw = raw[:min(len(raw), 64)]
+	}
+	if s.is("case-lost") {
+		raw = strings.ToLower(raw)
+	}
+	return raw, ""
+}
+
+// name is that of the record.
+func (s *Server) name(caller, key, body string) string {
+	switch {
+	case s.is("one-scope"):
+		caller = ""
+	case s.is("key-ignored"):
+		key = body
+	}
+	return caller + "\n" + key
+}
+
+// print is what the request must have in common with the first one.
+func (s *Server) print(r *http.Request, body string) string {
+	if s.is("body-not-compared") {
+		body = ""
+	}
+	return strings.Join([]string{
+		s.without("method-not-compared", r.Method), s.without("path-not-compared", r.URL.Path), s.without("query-not-compared", r.URL.RawQuery),
+		s.without("type-not-compared", r.Header.Get("Content-Type")), body,
+	}, "\n")
+}
+
+// claim tells whether a request may run, or what is there.
+func (s *Server) claim(name, print string) (rec *record, mine bool, code problem.Code) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rec = s.records[name]
+	switch {
+	case rec == nil, rec.done && time.Now().After(rec.expires) && !s.is("never-ends"), s.is("retry-runs"), s.is("no-lock") && !rec.done:
+		s.records[name] = &record{print: print}
+		return s.records[name], true, ""
+	case rec.print != print && s.is("other-payload-runs"):
+		return rec, true, ""
+	case rec.print != print && s.is("other-spelling-runs") && squeezed(rec.print) == squeezed(print):
+		return rec, true, ""
+	case rec.print != print:
+		if s.is("mismatch-forgets") {
+			delete(s.records, name)
+		}
+		return rec, false, problem.KeyReused
+	case !rec.done:
+		return rec, false, problem.InFlight
+	}
+	return rec, false, ""
+}
+
+func squeezed(s string) string { return strings.Join(strings.Fields(s), "") }
+
+func (s *Server) effect() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.effects++
+}
+
+func (s *Server) forget(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.records, name)
+}
+
+// run makes the effect, records the answer and sends it.
+func (s *Server) run(w http.ResponseWriter, r *http.Request, name, print, body string) {
+	if !s.is("eager") {
+		s.effect()
+	}
+	if s.is("two-effects") {
+		s.effect()
+	}
+	time.Sleep(s.delay)
+	if r.Context().Err() != nil { // the client has gone
+		switch s.defect {
+		case "gone-runs-again":
+			s.forget(name)
+			return
+		case "gone-stays-locked":
+			return
+		}
+	}
+	a := answer{http.StatusCreated, http.Header{
+		"Content-Type": {"application/json"}, "Location": {r.URL.Path + "/" + rand.Text()}, "Set-Cookie": {"visit=" + rand.Text()},
+	}, http.Header{"Checksum": {rand.Text()}}, fmt.Sprintf("{\"id\":%q,\"order\":%q}\n", rand.Text(), body)}
+	s.mu.Lock()
+	s.records[name] = &record{print, true, a, time.Now().Add(s.life())}
+	s.mu.Unlock()
+	s.send(w, a)
+	if strings.HasPrefix(s.defect, "lost-") {
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-r.Context().Done():
+			s.lost(name)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// lost is what defects do about an answer that did not arrive.
+func (s *Server) lost(name string) {
+	if s.is("lost-runs-again") {
+		s.forget(name)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if rec := s.records[name]; rec != nil {
+		changed := *rec
+		changed.answer.body = "{}\n"
+		s.records[name] = &changed
+	}
+}
+
+func (s *Server) life() time.Duration {
+	if s.is("ends-early") {
+		return s.ttl / 2
+	}
+	return s.ttl
+}
+
+func (s *Server) replay(w http.ResponseWriter, a answer) {
+	a.header, a.trailer = a.header.Clone(), a.trailer.Clone()
+	switch s.defect {
+	case "replay-status":
+		a.status = http.StatusOK
+	case "replay-body":
+		a.body = a.body[:len(a.body)/2]
+	case "replay-header":
+		a.header.Del("Location")
+	case "replay-header-doubled":
+		a.header.Add("Location", a.header.Get("Location"))
+	case "replay-trailer":
+		a.trailer = nil
+	}
+	if !s.is("cookie-replayed") {
+		a.header.Del("Set-Cookie")
+	}
+	if !s.is("no-mark") {
+		a.header.Set("Idempotent-Replayed", "true")
+	}
+	s.send(w, a)
+}
+
+func (s *Server) send(w http.ResponseWriter, a answer) {
+	for name, values := range a.header {
+		w.Header()[name] = values
+	}
+	for name := range a.trailer {
+		w.Header().Add("Trailer", name)
+	}
+	if !s.is("no-expiry") {
+		w.Header().Set("Idempotency-TTL", fmt.Sprint(int(s.ttl/time.Second)))
+	}
+	w.WriteHeader(a.status)
+	_, _ = io.WriteString(w, a.body)
+	for name, values := range a.trailer {
+		w.Header()[name] = values
+	}
+}
+
+// refuse says why a request does not run.
+func (s *Server) refuse(w http.ResponseWriter, code problem.Code, recorded string) {
+	status := map[problem.Code]int{
+		problem.KeyReused: http.StatusConflict, problem.InFlight: http.StatusConflict, problem.BodyTooLarge: http.StatusRequestEntityTooLarge,
+	}[code]
+	status = cmp.Or(status, http.StatusBadRequest)
+	h := w.Header()
+	switch {
+	case s.is("replay-for-other") && code == problem.KeyReused:
+		_, _ = io.WriteString(w, recorded)
+		return
+	case s.is("mismatch-status") && code == problem.KeyReused:
+		status = http.StatusUnprocessableEntity
+	case s.is("in-flight-status") && code == problem.InFlight:
+		status = http.StatusTooManyRequests
+	case s.is("missing-status") && code == problem.KeyMissing:
+		status = http.StatusNotFound
+	}
+	if code == problem.InFlight && !s.is("no-retry-after") {
+		h.Set("Retry-After", "1")
+	}
+	if !s.is("no-link") {
+		h.Set("Link", `</policy>; rel="describedby"`)
+	}
+	if !s.is("no-code") {
+		h.Set("Idempotency-Error", string(code))
+	}
+	if s.is("plain-refusals") {
+		http.Error(w, "refused", status)
+		return
+	}
+	doc := map[string]any{"type": "about:blank", "title": "Refused", "status": status, "code": code}
+	if s.is("mismatch-shows") {
+		doc["detail"] = recorded
+		h.Set("Content-Type", problem.ContentType)
+		w.WriteHeader(status)
+		fmt.Fprintf(w, "{\"title\":\"Refused\",\"status\":%d,\"code\":%q,\"first\":%s}", status, code, cmp.Or(recorded, "null"))
+		return
+	}
+	h.Set("Content-Type", problem.ContentType)
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(doc)
+}
