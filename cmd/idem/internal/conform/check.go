@@ -17,7 +17,7 @@ type check struct {
 // checks are made and shown in this order.
 var checks = withDocumentation([]check{
 	{id: "first-answer", group: "first answer", claim: "The first request with a key is answered with success.", try: pair, judge: succeeds(0)},
-	{id: "first-effect", group: "first answer", claim: "It has one effect.", try: pair, judge: effects(0, 1)},
+	{id: "first-effect", group: "first answer", claim: "The first request has one effect.", try: pair, judge: effects(0, 1)},
 	{id: "other-key", group: "first answer", claim: "The same request with another key runs, too.", try: twoKeys, judge: bothRun},
 
 	{id: "replay-effect", group: "replay", claim: "A retry has no second effect.", field: "rules: replay", try: pair, judge: effects(1, 1)},
@@ -29,16 +29,16 @@ var checks = withDocumentation([]check{
 	{id: "replay-cookie", group: "replay", claim: "Cookies of the first answer are not replayed.", try: pair, judge: cookieNotReplayed},
 
 	{id: "mismatch-body", group: "mismatch", claim: "A used key with another body is refused.", field: "binding", try: otherBody, judge: reusedIsRefused},
-	{id: "mismatch-effect", group: "mismatch", claim: "That has no effect.", try: otherBody, judge: unless(alone, moved(0, 1, 0))},
-	{id: "mismatch-status", group: "mismatch", claim: "The refusal has the status that is promised.", field: "refusals: key-reused", try: otherBody, judge: mismatchStatus},
-	{id: "mismatch-silent", group: "mismatch", claim: "The refusal does not show the first answer.", try: otherBody, judge: mismatchSilent},
-	{id: "mismatch-kept", group: "mismatch", claim: "Afterwards the first request still gets its answer.", try: otherBody, judge: unless(alone, sameAnswer(1, 3))},
+	{id: "mismatch-effect", group: "mismatch", claim: "A used key with another body has no effect.", try: otherBody, judge: unless(alone, moved(0, 1, 0))},
+	{id: "mismatch-status", group: "mismatch", claim: "The refusal of a used key has the status that is promised.", field: "refusals: key-reused", try: otherBody, judge: mismatchStatus},
+	{id: "mismatch-silent", group: "mismatch", claim: "The refusal of a used key does not show the first answer.", try: otherBody, judge: mismatchSilent},
+	{id: "mismatch-kept", group: "mismatch", claim: "After another body, the first request still gets its answer.", try: otherBody, judge: unless(alone, sameAnswer(1, 3))},
 	{id: "mismatch-method", group: "mismatch", claim: "A used key with another method is refused.", field: "binding", try: otherMethod, judge: reusedIsRefused},
 	{id: "mismatch-path", group: "mismatch", claim: "A used key with another path is refused.", field: "binding", try: otherPath, judge: reusedIsRefused},
 	{id: "mismatch-query", group: "mismatch", claim: "A used key with another query is refused.", field: "binding", try: otherQuery, judge: reusedIsRefused},
 	{id: "mismatch-type", group: "mismatch", claim: "A used key with another content type is refused.", field: "binding", try: otherType, judge: reusedIsRefused},
 	{id: "json-spelling", group: "mismatch", claim: "The same JSON in another spelling gets the first answer, or a refusal.", field: "binding", try: otherSpelling, judge: bound},
-	{id: "json-effect", group: "mismatch", claim: "That has no second effect.", try: otherSpelling, judge: unless(alone, moved(0, 1, 0))},
+	{id: "json-effect", group: "mismatch", claim: "The same JSON in another spelling has no second effect.", try: otherSpelling, judge: unless(alone, moved(0, 1, 0))},
 
 	{id: "key-missing", group: "key", claim: "A request without a key runs, or is refused as promised.", field: "required", try: noKey, judge: missing},
 	{id: "key-empty", group: "key", claim: "An empty key is refused.", field: "refusals: key-invalid", try: emptyKey, judge: invalid},
@@ -58,18 +58,18 @@ var checks = withDocumentation([]check{
 	{id: "scope-stranger", group: "scope", claim: "Who has no credential does not get the answer.", try: stranger, judge: strangerSees},
 
 	{id: "concurrent-effect", group: "concurrency", claim: "Requests with one key at once have one effect.", try: crowd, judge: effects(0, 1)},
-	{id: "concurrent-answer", group: "concurrency", claim: "Each gets the answer of the one run, or a refusal, and the answer afterwards.", try: crowd, judge: crowdAnswers},
-	{id: "concurrent-status", group: "concurrency", claim: "Those that come while another one runs are refused with the status that is promised, or wait if that is.", field: "refusals: in-flight, wait_seconds", try: crowd, judge: crowdStatus},
-	{id: "concurrent-retry-after", group: "concurrency", claim: "Their refusals say when to come again.", field: "refusals: in-flight", try: crowd, judge: crowdRetryAfter},
+	{id: "concurrent-answer", group: "concurrency", claim: "Each of several at once gets the answer of the one run, or a refusal, and the answer afterwards.", try: crowd, judge: crowdAnswers},
+	{id: "concurrent-status", group: "concurrency", claim: "Who comes while another one runs is refused with the status that is promised, or waits if that is.", field: "refusals: in-flight, wait_seconds", try: crowd, judge: crowdStatus},
+	{id: "concurrent-retry-after", group: "concurrency", claim: "A refusal because another one runs says when to come again.", field: "refusals: in-flight", try: crowd, judge: crowdRetryAfter},
 	{id: "concurrent-payloads", group: "concurrency", claim: "Two payloads with one key at once have one effect.", try: rivals, judge: effects(0, 1)},
 
 	{id: "cut-effect", group: "client gone", claim: "A request that was cut off and is sent again has one effect.", try: cutRequest, judge: effects(0, 1)},
-	{id: "cut-answer", group: "client gone", claim: "It gets its answer.", try: cutRequest, judge: succeeds(1)},
+	{id: "cut-answer", group: "client gone", claim: "A request that was cut off and is sent again gets its answer.", try: cutRequest, judge: succeeds(1)},
 	{id: "gone-effect", group: "client gone", claim: "A client that goes before the answer, and comes again, has one effect.", try: goneClient, judge: effects(0, 1)},
-	{id: "gone-answer", group: "client gone", claim: "It gets its answer.", try: goneClient, judge: succeeds(1)},
+	{id: "gone-answer", group: "client gone", claim: "A client that goes before the answer, and comes again, gets it.", try: goneClient, judge: succeeds(1)},
 
 	{id: "lost-effect", group: "lost answer", claim: "A request whose answer was lost, and which is sent again, has one effect.", try: lostAnswer, judge: effects(0, 1)},
-	{id: "lost-answer", group: "lost answer", claim: "It gets the answer that was lost.", try: lostAnswer, judge: lostAgain},
+	{id: "lost-answer", group: "lost answer", claim: "A request whose answer was lost, and which is sent again, gets that answer.", try: lostAnswer, judge: lostAgain},
 
 	{id: "crash-answer", group: "crash", claim: "After a crash of the server, a retry gets the answer from before.", try: crashed, judge: restarted},
 	{id: "crash-run", group: "crash", claim: "A request during which the server crashes gets an answer when it is sent again.", try: crashing, judge: succeeds(1)},
@@ -82,6 +82,8 @@ var checks = withDocumentation([]check{
 	{id: "problem-link", group: "problems", claim: "A refusal leads to the documentation.", try: otherBody, judge: hasLink},
 	{id: "problem-code", group: "problems", claim: "A field has the code of the refusal.", field: "error_header", try: otherBody, judge: hasCode},
 	{id: "body-limit", group: "problems", claim: "A body over the limit is refused with 413.", field: "max_request_body", try: heavy, judge: tooLarge},
+
+	{id: "published", group: "documentation", claim: "Refusals lead to a policy that programs can read.", try: pair, judge: isPublished},
 })
 
 // withDocumentation adds the checks of what a server publishes.

@@ -15,7 +15,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 )
 
@@ -69,6 +68,9 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 		Effects: c.Effects.String(),
 	}
 	for i := range checks {
+		if checks[i].documents && (l.published == nil || c.Profile == Published) {
+			continue // there is no policy, or it is the profile
+		}
 		r.Findings = append(r.Findings, l.find(&checks[i]))
 	}
 	r.Requests = l.wire.sent()
@@ -96,13 +98,4 @@ func (c *Config) validate() error {
 		complain(err != nil, "the credential %w", err)
 	}
 	return errors.Join(append(errs, c.Template.validate(), c.Effects.validate())...)
-}
-
-// closeAll closes what is not nil.
-func closeAll(closers ...io.Closer) {
-	for _, c := range closers {
-		if c != nil {
-			_ = c.Close()
-		}
-	}
 }

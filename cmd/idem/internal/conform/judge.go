@@ -441,3 +441,11 @@ func afterTTL(p *Profile, t *trial) verdict {
 func tooLarge(_ *Profile, t *trial) verdict {
 	return when(t.first().status == http.StatusRequestEntityTooLarge, "413")
 }
+
+// isPublished: without a policy nothing else can be said of it.
+func isPublished(_ *Profile, t *trial) verdict {
+	if t.lab.published == nil {
+		return untried("%s", t.lab.noPolicy)
+	}
+	return holds
+}

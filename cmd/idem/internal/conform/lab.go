@@ -145,33 +145,21 @@ func sameField(a, b string) bool { return http.CanonicalHeaderKey(a) == http.Can
 func (l *lab) find(c *check) Finding {
 	p, rule := &l.profile, l.profile.rule(c.id)
 	f := Finding{Check: c.id, Group: c.group, Claim: c.claim}
-	v := verdict{}
-	switch {
-	case c.documents && l.cfg.Profile == Published:
-		rule, v = Rule{Info, ""}, untried("the profile is the published policy itself")
-	case c.documents && l.published == nil:
-		rule, v = Rule{Must, documentation}, untried("%s", l.noPolicy)
-	case c.documents:
-		p, rule = l.published, Rule{Must, documentation + ", and the published policy in its field " + c.field}
+	if c.documents {
+		p, rule = l.published, Rule{Must, documentation + ", and the published policy, " + c.field}
 	}
 	f.Level, f.Says = rule.Level, rule.Says
-	if v.result == "" && l.broken != "" && c.id != "first-answer" {
+	v := verdict{}
+	if l.broken != "" && c.id != "first-answer" {
 		v = untried("%s", l.broken)
-	}
-	if v.result == "" {
-		t := l.trial(c.try, p)
-		if t.untried != "" {
-			v = untried("%s", t.untried)
-		} else {
-			v = c.judge(p, t)
-		}
-		if v.result == Fails {
-			f.Steps = t.steps
-		}
+	} else if t := l.trial(c.try, p); t.untried != "" {
+		v = untried("%s", t.untried)
+	} else if v = c.judge(p, t); v.result == Fails {
+		f.Steps = t.steps
 	}
 	f.Result, f.Expected, f.Reason = v.result, v.expected, v.reason
 	return f
 }
 
 // documentation is who says that a server does what it publishes.
-const documentation = "draft-ietf-httpapi-idempotency-key-header-07, section 2.5 (the resource publishes its specification)"
+const documentation = "draft-ietf-httpapi-idempotency-key-header-07, section 2.5 (the resource publishes its rules)"
