@@ -20,6 +20,9 @@ import (
 // A Server has the routes POST and PATCH /charges and /refunds, GET /count with the number of effects,
 // and GET /policy.
 type Server struct {
+	// Downstream is a URL that is called for each effect, unless it is empty.
+	Downstream string
+
 	defect string
 	ttl    time.Duration
 	delay  time.Duration
@@ -228,6 +231,14 @@ func (s *Server) claim(name, print string) (rec *record, mine bool, code problem
 func squeezed(s string) string { return strings.Join(strings.Fields(s), "") }
 
 func (s *Server) effect() {
+	if s.Downstream != "" {
+		r, err := http.NewRequest(http.MethodPost, s.Downstream, nil)
+		if err == nil {
+			if resp, err := http.DefaultClient.Do(r); err == nil {
+				_ = resp.Body.Close()
+			}
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.effects++
