@@ -33,21 +33,21 @@ func matrices(reports []*Report) (all []*matrix) {
 	}
 	for _, m := range all {
 		for _, c := range checks {
-			m.add(c.id)
+			m.add(&c)
 		}
 	}
 	return all
 }
 
-// add adds a row, unless no server has shown anything there.
-func (m *matrix) add(check string) {
-	to, shown := row{Check: check}, false
+// add adds a row, unless no server has shown anything there. What is as it is published needs no row.
+func (m *matrix) add(c *check) {
+	to, shown := row{Check: c.id}, false
 	for _, r := range m.Servers {
 		var cell *Finding
-		if i := slices.IndexFunc(r.Findings, func(f Finding) bool { return f.Check == check }); i >= 0 {
+		if i := slices.IndexFunc(r.Findings, func(f Finding) bool { return f.Check == c.id }); i >= 0 {
 			cell = &r.Findings[i]
 			to.Claim, to.Level = cell.Claim, cell.Level
-			shown = shown || cell.Result != NotTried
+			shown = shown || cell.Result == Fails || cell.Result == Holds && !c.documents
 		}
 		to.Cells = append(to.Cells, cell)
 	}

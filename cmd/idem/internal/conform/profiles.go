@@ -51,7 +51,6 @@ func stripe() Profile {
 	rules(r, Must, page+" (parameters are compared, and it errors if they are not the same)", "mismatch-body", "mismatch-effect", "concurrent-payloads")
 	rules(r, Should, page+" (a request that conflicts with one that is executing is not saved, and can be retried)", "concurrent-answer", "gone-answer", "cut-answer")
 	rules(r, Must, page+" (up to 255 characters)", "key-longest")
-	rules(r, Must, page+" (all POST requests accept keys)", "key-missing")
 	rules(r, Must, page+" (pruned when at least 24 hours old)", "ttl-kept")
 	rules(r, Should, page+" (a new request if a key is reused after it was pruned)", "ttl-end")
 	rules(r, Should, "docs.stripe.com/error-low-level (Idempotent-Replayed: true)", "replay-mark")

@@ -1,0 +1,242 @@
+package peers
+
+import (
+	"bufio"
+	"crypto/rand"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	fiber2 "github.com/gofiber/fiber/v2"
+	idempotency2 "github.com/gofiber/fiber/v2/middleware/idempotency"
+	fiber3 "github.com/gofiber/fiber/v3"
+	idempotency3 "github.com/gofiber/fiber/v3/middleware/idempotency"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/cmd/idem/internal/conform"
+	"example.com/idempotency/policy"
+)
+
+var write = flag.Bool("write", false, "write docs/reference/conformance.md")
+
+const file = "../../../../../docs/reference/conformance.md"
+
+const head = `# What servers keep
+
+For those who choose a server, or build one. At the end, you know what ` + "`idem conform`" + ` has found of this library and of others, with the same requests for all.
+
+A test makes this page anew with each change: ` + "`go test ./cmd/idem/internal/conform/peers -write`" + ` writes it. [How to test your own server](../how-to/conform.md).
+
+| column | what it is |
+|---|---|
+%s
+Each has a handler that takes a moment, counts its effects, and answers 201 with an ID. Each is as its documentation sets it up, with records in memory. **no** is a MUST of the profile that fails, and no a SHOULD, or something that is told for information. A dash was not tried: the server does not take such a request, does not promise it, or does not show it. Rows in which nobody was tried are left out, and so is what a policy says where it is what happens: of the guard that publishes one, that is tried too, and counts at the end.
+
+`
+
+// taking is how long an effect takes.
+const taking = 120 * time.Millisecond
+
+// programs is where the examples are built.
+var programs string
+
+// A peer is a server that is tested.
+type peer struct {
+	name, is  string
+	keyHeader string
+	start     func(t *testing.T) config
+}
+
+type config struct{ url, path, other, pointer, credential, second string }
+
+var peers = []peer{
+	{"payments", "`examples/payments`, POST /charges", "", payments("/charges", "/payouts")},
+	{"payments, waiting", "the same, POST /transfers, which has `WithWait`", "", payments("/transfers", "/charges")},
+	{"guard, 422", "a guard with `WithMismatchStatus(422)` and a published policy", "", guarded},
+	{"fiber 3", "fiber v3.1.0 with its own middleware `idempotency`", "X-Idempotency-Key", withFiber3},
+	{"fiber 2", "fiber v2.52.15, the same", "X-Idempotency-Key", withFiber2},
+	{"bare", "net/http without protection", "", bare},
+}
+
+func TestMatrix(t *testing.T) {
+	programs = t.TempDir()
+	build := exec.Command("go", "build", "-o", programs, "./examples/payments")
+	build.Dir = "../../../../.."
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, string(out))
+
+	var reports []*conform.Report
+	var all sync.WaitGroup
+	for i, profile := range conform.Profiles() {
+		reports = append(reports, make([]*conform.Report, len(peers))...)
+		for j, p := range peers {
+			all.Go(func() { reports[i*len(peers)+j] = examine(t, p, profile.Name) })
+		}
+	}
+	all.Wait()
+	require.NotContains(t, reports, (*conform.Report)(nil))
+	var text strings.Builder
+	var columns string
+	for _, p := range peers {
+		columns += "| " + p.name + " | " + p.is + " |\n"
+	}
+	fmt.Fprintf(&text, head, columns)
+	require.NoError(t, conform.Print(&text, "markdown", reports...))
+	if *write {
+		require.NoError(t, os.WriteFile(file, []byte(text.String()), 0o644))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, string(want), text.String(), "go test ./cmd/idem/internal/conform/peers -write writes it")
+}
+
+// examine tests a server that nobody else tests. It returns nil if it cannot.
+func examine(t *testing.T, p peer, profile string) *conform.Report {
+	t.Helper()
+	c := p.start(t)
+	cfg := conform.Config{
+		Template: conform.Template{
+			Method: http.MethodPost, URL: c.url + c.path, Body: `{"amount":{{unique}},"currency":"eur"}`,
+			Header: http.Header{"Content-Type": {"application/json"}},
+		},
+		Profile: profile, KeyHeader: p.keyHeader, OtherPath: c.other, Credential: c.second,
+		Effects: conform.Source{URL: c.url + "/count", Pointer: c.pointer},
+		AtOnce:  5, MaxRequests: 1000, Rate: 100_000, Timeout: time.Minute, Patience: 2 * time.Second,
+	}
+	if c.credential != "" {
+		cfg.Template.Header.Set("Authorization", c.credential)
+	}
+	r, err := conform.Run(t.Context(), cfg)
+	if !assert.NoError(t, err) {
+		return nil
+	}
+	r.Name = p.name
+	return r
+}
+
+// payments runs the example as its readers do.
+func payments(path, other string) func(t *testing.T) config {
+	return func(t *testing.T) config {
+		t.Helper()
+		cmd := exec.Command(filepath.Join(programs, "payments"), "-addr", "127.0.0.1:0", "-delay", taking.String())
+		stdout, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
+		line, err := bufio.NewReader(stdout).ReadString('\n')
+		require.NoError(t, err)
+		url := strings.TrimSpace(strings.TrimPrefix(line, "listening on "))
+		return config{url, path, other, path, "Bearer token-of-alice", "Authorization: Bearer token-of-bob"}
+	}
+}
+
+// A counter is the effects of a server.
+type counter struct{ made atomic.Int64 }
+
+// pay makes an effect, and returns the answer to it.
+func (c *counter) pay() []byte {
+	c.made.Add(1)
+	time.Sleep(taking) // what an effect takes, so that requests meet
+	text, _ := json.Marshal(map[string]string{"id": rand.Text()})
+	return text
+}
+
+func (c *counter) count() []byte {
+	text, _ := json.Marshal(map[string]int64{"count": c.made.Load()})
+	return text
+}
+
+// serve serves a handler of net/http under two paths.
+func (c *counter) serve(t *testing.T, protect func(h http.Handler, mux *http.ServeMux, url string) http.Handler) config {
+	t.Helper()
+	mux := http.NewServeMux()
+	server := httptest.NewUnstartedServer(mux)
+	url := "http://" + server.Listener.Addr().String()
+	handler := protect(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id := c.pay()
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Location", r.URL.Path)
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write(id)
+	}), mux, url)
+	for _, pattern := range []string{"POST /charges", "PATCH /charges", "POST /payouts"} {
+		mux.Handle(pattern, handler)
+	}
+	mux.HandleFunc("GET /count", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(c.count()) })
+	server.Start()
+	t.Cleanup(server.Close)
+	return config{url, "/charges", "/payouts", "/count", "Bearer alice", "Authorization: Bearer bob"}
+}
+
+func bare(t *testing.T) config {
+	return new(counter).serve(t, func(h http.Handler, _ *http.ServeMux, _ string) http.Handler { return h })
+}
+
+func guarded(t *testing.T) config {
+	caller := func(r *http.Request) (string, error) { return r.Header.Get("Authorization"), nil }
+	return new(counter).serve(t, func(h http.Handler, mux *http.ServeMux, url string) http.Handler {
+		guard, err := idempotency.New(
+			idempotency.NewMemoryStore(), caller, idempotency.WithMismatchStatus(http.StatusUnprocessableEntity), idempotency.WithPolicyURL(url+"/idempotency"),
+			idempotency.WithExpiryHeader("Idempotency-TTL"), idempotency.WithLogger(slog.New(slog.DiscardHandler)),
+		)
+		require.NoError(t, err)
+		mux.Handle("GET /idempotency", policy.Handler(guard.Policy()))
+		return guard.Handler(h)
+	})
+}
+
+func withFiber3(t *testing.T) config {
+	c, app := new(counter), fiber3.New()
+	app.Use(idempotency3.New())
+	pay := func(ctx fiber3.Ctx) error {
+		id := c.pay()
+		ctx.Set("Content-Type", "application/json")
+		ctx.Set("Location", ctx.Path())
+		return ctx.Status(http.StatusCreated).Send(id)
+	}
+	app.Post("/charges", pay)
+	app.Patch("/charges", pay)
+	app.Post("/payouts", pay)
+	app.Get("/count", func(ctx fiber3.Ctx) error { return ctx.Send(c.count()) })
+	return served(t, func(l net.Listener) error { return app.Listener(l, fiber3.ListenConfig{DisableStartupMessage: true}) }, app.Shutdown)
+}
+
+func withFiber2(t *testing.T) config {
+	c, app := new(counter), fiber2.New(fiber2.Config{DisableStartupMessage: true})
+	app.Use(idempotency2.New())
+	pay := func(ctx *fiber2.Ctx) error {
+		id := c.pay()
+		ctx.Set("Content-Type", "application/json")
+		ctx.Set("Location", ctx.Path())
+		return ctx.Status(http.StatusCreated).Send(id)
+	}
+	app.Post("/charges", pay)
+	app.Patch("/charges", pay)
+	app.Post("/payouts", pay)
+	app.Get("/count", func(ctx *fiber2.Ctx) error { return ctx.Send(c.count()) })
+	return served(t, app.Listener, app.Shutdown)
+}
+
+// served lets a server that is not one of net/http listen until the end of the test.
+func served(t *testing.T, serve func(net.Listener) error, stop func() error) config {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	go func() { _ = serve(l) }()
+	t.Cleanup(func() { _ = stop() })
+	return config{"http://" + l.Addr().String(), "/charges", "/payouts", "/count", "Bearer alice", "Authorization: Bearer bob"}
+}
