@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.com/idempotency/cmd/idem/internal/conform"
+	"example.com/idempotency/cmd/idem/internal/conform/report"
 )
 
 // conformity is what the flags of idem conform say.
@@ -40,8 +41,8 @@ name, and follows no redirect. It needs none of the flags of a store.
 Exit codes: 0 every MUST that was tried holds, 1 a MUST fails or nothing could be tried, 2 wrong usage,
 6 the server cannot be reached.`,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
-			if !slices.Contains(conform.Formats(), a.format) {
-				return fmt.Errorf("-o is %q, and must be one of %s", a.format, strings.Join(conform.Formats(), ", "))
+			if !slices.Contains(report.Formats(), a.format) {
+				return fmt.Errorf("-o is %q, and must be one of %s", a.format, strings.Join(report.Formats(), ", "))
 			}
 			return nil
 		},
@@ -78,7 +79,7 @@ Exit codes: 0 every MUST that was tried holds, 1 a MUST fails or nothing could b
 		case err != nil:
 			return err
 		}
-		if err := conform.Print(a.out, a.format, reports...); err != nil {
+		if err := report.Print(a.out, a.format, reports...); err != nil {
 			return err
 		}
 		return judged(reports)
@@ -87,7 +88,7 @@ Exit codes: 0 every MUST that was tried holds, 1 a MUST fails or nothing could b
 }
 
 // reports tests a server, or reads what was found before.
-func (c *conformity) reports(ctx context.Context, args []string, errOut io.Writer) ([]*conform.Report, error) {
+func (c *conformity) reports(ctx context.Context, args []string, errOut io.Writer) ([]*report.Report, error) {
 	if (len(args) == 0) == (len(c.from) == 0) {
 		return nil, usage("give either the URL of a server, or reports by --from")
 	}
@@ -121,16 +122,16 @@ func (c *conformity) reports(ctx context.Context, args []string, errOut io.Write
 		return nil, err
 	}
 	r.Name = c.name
-	return []*conform.Report{r}, nil
+	return []*report.Report{r}, nil
 }
 
-func readReports(files []string) (all []*conform.Report, err error) {
+func readReports(files []string) (all []*report.Report, err error) {
 	for _, file := range files {
 		in, err := os.Open(file)
 		if err != nil {
 			return nil, usage("--from: %w", err)
 		}
-		reports, err := conform.Read(in)
+		reports, err := report.Read(in)
 		_ = in.Close()
 		if err != nil {
 			return nil, usage("--from %s: %w", file, err)
@@ -141,12 +142,12 @@ func readReports(files []string) (all []*conform.Report, err error) {
 }
 
 // judged returns an error if a MUST fails, or if nothing could be tried.
-func judged(reports []*conform.Report) error {
+func judged(reports []*report.Report) error {
 	for _, r := range reports {
-		if r.Findings[0].Result != conform.Holds {
+		if r.Findings[0].Result != report.Holds {
 			return fmt.Errorf("nothing could be tried: %s %s does not answer the first request with success. See --header, --body and --key-header", r.Method, r.Target)
 		}
-		if n := r.Count(conform.Must, conform.Fails); n > 0 {
+		if n := r.Count(report.Must, report.Fails); n > 0 {
 			return fmt.Errorf("%s %s: %d MUST of profile %s fail", r.Method, r.Target, n, r.Profile)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency/cmd/idem/internal/conform"
+	"example.com/idempotency/cmd/idem/internal/conform/report"
 	"example.com/idempotency/cmd/idem/internal/conform/wrongserver"
 	"example.com/idempotency/internal/inspect"
 )
@@ -19,7 +19,7 @@ import (
 func TestConformOutputs(t *testing.T) {
 	t.Parallel()
 	const one, other = "testdata/conform.json", "testdata/conform-other.json"
-	for _, format := range conform.Formats() {
+	for _, format := range report.Formats() {
 		got := call(t, "conform", "--from", one, "--from", other, "-o", format)
 		require.Equal(t, inspect.ExitError, got.code)
 		require.Contains(t, got.err, "1 MUST of profile ietf-07 fail")

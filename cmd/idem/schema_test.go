@@ -10,14 +10,14 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency/cmd/idem/internal/conform"
+	"example.com/idempotency/cmd/idem/internal/conform/report"
 	"example.com/idempotency/internal/inspect"
 )
 
 // objects are what a line of -o json and an answer of the console may be, by its type.
 var objects = map[string]any{
 	"now": inspect.Now{}, "group": inspect.Group{}, "decided": inspect.Decided{}, "answer": inspect.ShownAnswer{}, "word": inspect.Word{}, "store": inspect.Store{},
-	"record": inspect.Record{}, "next": next{}, "why": inspect.Story{}, "decision": inspect.Decision{}, "count": count{}, "change": change{}, "check": check{}, "error": inspect.Failure{}, "conformance": conform.Report{},
+	"record": inspect.Record{}, "next": next{}, "why": inspect.Story{}, "decision": inspect.Decision{}, "count": count{}, "change": change{}, "check": check{}, "error": inspect.Failure{}, "conformance": report.Report{},
 }
 
 const schemaFile = "../../docs/reference/idem.schema.json"

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/idempotency/cmd/idem/internal/conform/report"
 	"example.com/idempotency/cmd/idem/internal/conform/wrongserver"
 )
 
@@ -37,7 +38,7 @@ func TestNothingIsSentToOtherHosts(t *testing.T) {
 }
 
 // reason says why a check was not tried.
-func reason(r *Report, check string) string {
+func reason(r *report.Report, check string) string {
 	for _, f := range r.Findings {
 		if f.Check == check {
 			return f.Reason
@@ -63,7 +64,7 @@ func TestRequestsAreBounded(t *testing.T) {
 	require.LessOrEqual(t, served.Load(), int64(40))
 	require.LessOrEqual(t, r.Requests, 40)
 	require.Equal(t, errBudget.Error(), reason(r, "lost-effect"))
-	require.Empty(t, failing(r, Must, Should, Info))
+	require.Empty(t, failing(r, report.Must, report.Should, report.Info))
 }
 
 // A second has no more requests than the rate allows, however many are sent at once.
@@ -82,9 +83,9 @@ func TestRateIsBounded(t *testing.T) {
 func TestCredentialsAreNotShown(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder
-	r := test(t, "retry-runs", "ours", nil)
-	for format := range printers {
-		require.NoError(t, Print(&text, format, r))
+	r := test(t, "retry-runs", "ours", 0)
+	for _, format := range report.Formats() {
+		require.NoError(t, report.Print(&text, format, r))
 	}
 	require.Contains(t, text.String(), "retry")
 	require.NotContains(t, text.String(), "Bearer")
@@ -131,7 +132,7 @@ func TestEffectsAreCounted(t *testing.T) {
 			}
 			r, err := Run(t.Context(), cfg)
 			require.NoError(t, err)
-			assert.Equal(t, c.defectFound && defect != "", slices.Contains(failing(r, Must), "replay-effect"), "%s %s", name, defect)
+			assert.Equal(t, c.defectFound && defect != "", slices.Contains(failing(r, report.Must), "replay-effect"), "%s %s", name, defect)
 			assert.Contains(t, reason(r, "replay-effect"), c.whyNot, name)
 			assert.Equal(t, c.seesOthers, reason(r, "gone-effect") == "", name)
 		}

@@ -1,5 +1,7 @@
 package conform
 
+import "example.com/idempotency/cmd/idem/internal/conform/report"
+
 // This file is the table of checks.
 
 // A check is one claim about a server.
@@ -90,7 +92,7 @@ var checks = withDocumentation([]check{
 func withDocumentation(checks []check) []check {
 	for _, c := range checks {
 		if c.field != "" {
-			c.id, c.group, c.documents = "published-"+c.id, "documentation", true
+			c.id, c.group, c.documents = report.Documented+c.id, "documentation", true
 			checks = append(checks, c)
 		}
 	}

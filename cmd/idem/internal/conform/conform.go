@@ -5,53 +5,23 @@
 //   - check.go: the checks, as a table: what is sent and who judges it
 //   - profile.go, profiles.go, published.go: what is expected, by whom it is said, and how binding
 //     that is; the profiles; the one that a server publishes itself
-//   - try_*.go: what is sent; judge_*.go: what the answers mean, as pure functions
+//   - try.go: what is sent; judge.go, judge_*.go: what the answers mean
 //   - lab.go, trial.go, template.go, client.go, broken.go, effects.go: how it is sent, and how
 //     effects are counted
-//   - report.go, matrix.go, print_*.go: what was found, and the forms in which it is shown
+//
+// Package report has what was found, and the forms in which it is shown.
 package conform
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
-)
 
-// A Config says what is tested, by which profile, and within which bounds.
-type Config struct {
-	// Template is the request that is sent, with a key of its own each time.
-	Template Template
-	// Profile is a name of [Profiles], or [Published] for what the server says itself.
-	Profile string
-	// KeyHeader is the field of the key. Empty stands for that of the profile.
-	KeyHeader string
-	// Policy is the URL of the server's published policy. Empty stands for the one to which
-	// refusals link.
-	Policy string
-	// Effects says how effects are counted.
-	Effects Source
-	// Credential is the header field, "Name: value", by which a second caller is known.
-	Credential string
-	// OtherPath is the path of a second route that takes the same request.
-	OtherPath string
-	// Restart kills the server and starts it again. Nil stands for nobody who can.
-	Restart func(context.Context) error
-	// TTL is how long the server keeps a key. Zero leaves expiry out.
-	TTL time.Duration
-	// AtOnce is how many requests are sent at once.
-	AtOnce int
-	// MaxRequests bounds how many requests are sent in all, and Rate how many in a second.
-	MaxRequests int
-	Rate        float64
-	// Timeout is how long an answer may take, and Patience for how long a request is made
-	// again that is refused because another one is running.
-	Timeout, Patience time.Duration
-}
+	"example.com/idempotency/cmd/idem/internal/conform/report"
+)
 
 // Run makes all checks, and returns what was found. It returns an error if the server cannot be
 // reached at all, or if the configuration is wrong.
-func Run(ctx context.Context, c Config) (*Report, error) {
+func Run(ctx context.Context, c Config) (*report.Report, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
@@ -63,7 +33,7 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	if err := l.prepare(); err != nil {
 		return nil, err
 	}
-	r := &Report{
+	r := &report.Report{
 		Type: "conformance", Target: c.Template.URL, Method: c.Template.Method, Profile: l.profile.Name, Source: l.profile.Source,
 		Effects: c.Effects.String(),
 	}
@@ -77,25 +47,64 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 	return r, nil
 }
 
-// ErrConfig is wrapped by errors about a [Config].
-var ErrConfig = errors.New("conform")
-
-func (c *Config) validate() error {
-	var errs []error
-	complain := func(bad bool, format string, args ...any) {
-		if bad {
-			errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrConfig}, args...)...))
+// prepare finds out in which form the server takes keys, whether effects can be counted, and what the
+// server publishes.
+func (l *lab) prepare() error {
+	t := l.trial(pair, &l.profile)
+	if !t.first().ok() && l.quoted {
+		l.quoted = false
+		if other := l.trial(experiment{name: "raw pair", make: pair.make}, &l.profile); other.first().ok() {
+			l.trials[pair.name], t = other, other
 		}
 	}
-	_, known := findProfile(c.Profile)
-	complain(!known && c.Profile != Published, "the profile is %q, and must be one of %s", c.Profile, Names())
-	complain(c.AtOnce < 2, "%d requests at once show nothing: at least 2", c.AtOnce)
-	complain(c.MaxRequests < 1 || c.Rate <= 0, "the number and the rate of requests must be positive")
-	complain(c.Timeout <= 0 || c.Patience <= 0, "the timeout and the patience must be positive")
-	complain(c.TTL < 0, "the TTL is %v, and must not be negative", c.TTL)
-	if c.Credential != "" {
-		_, _, err := field(c.Credential)
-		complain(err != nil, "the credential %w", err)
+	first := t.first()
+	switch {
+	case t.untried != "":
+		l.broken = t.untried
+	case first.err != nil:
+		return first.err
+	case !first.ok():
+		l.broken = fmt.Sprintf("the first request gets %d", first.status)
+	case l.noEffects == "" && (len(t.marks) == 0 || t.marks[0] < 0):
+		l.noEffects = "the source of effects cannot be read: " + l.cfg.Effects.String()
+	case l.noEffects == "" && t.marks[0] == 0:
+		l.noEffects = "the first request was answered, and has not moved " + l.cfg.Effects.String()
 	}
-	return errors.Join(append(errs, c.Template.validate(), c.Effects.validate())...)
+	l.typical = first.began.Sub(first.wrote)
+	if l.broken == "" {
+		l.findPolicy()
+	}
+	if l.cfg.Profile == Published {
+		if l.published == nil {
+			return fmt.Errorf("%w: no published policy: %s", ErrConfig, l.noPolicy)
+		}
+		l.profile = *l.published
+		if l.cfg.KeyHeader == "" && l.profile.KeyHeader != "" && !sameField(l.profile.KeyHeader, l.keyHeader) {
+			return fmt.Errorf("%w: the policy has the key in %s: repeat with --key-header", ErrConfig, l.profile.KeyHeader)
+		}
+	}
+	return nil
 }
+
+// find makes a check.
+func (l *lab) find(c *check) report.Finding {
+	p, rule := &l.profile, l.profile.rule(c.id)
+	f := report.Finding{Check: c.id, Group: c.group, Claim: c.claim}
+	if c.documents {
+		p, rule = l.published, Rule{report.Must, documentation + ", and the published policy, " + c.field}
+	}
+	f.Level, f.Says = rule.Level, rule.Says
+	v := verdict{}
+	if l.broken != "" && c.id != "first-answer" {
+		v = untried("%s", l.broken)
+	} else if t := l.trial(c.try, p); t.untried != "" {
+		v = untried("%s", t.untried)
+	} else if v = c.judge(p, t); v.result == report.Fails {
+		f.Steps = t.steps
+	}
+	f.Result, f.Expected, f.Reason = v.result, v.expected, v.reason
+	return f
+}
+
+// documentation is who says that a server does what it publishes.
+const documentation = "draft-ietf-httpapi-idempotency-key-header-07, section 2.5 (the resource publishes its rules)"

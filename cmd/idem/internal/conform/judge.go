@@ -1,17 +1,14 @@
 package conform
 
 import (
-	"encoding/json"
 	"fmt"
-	"mime"
 	"net/http"
-	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
-	"example.com/idempotency/policy"
+	"example.com/idempotency/cmd/idem/internal/conform/report"
 )
 
 // This file says what answers mean. Each judge is a pure function of a profile and a trial.
@@ -82,7 +79,7 @@ func moved(from, to, by int) judge {
 func all(judges ...judge) judge {
 	return func(p *Profile, t *trial) verdict {
 		for _, j := range judges {
-			if v := j(p, t); v.result != Holds {
+			if v := j(p, t); v.result != report.Holds {
 				return v
 			}
 		}
@@ -107,7 +104,7 @@ func bothRun(p *Profile, t *trial) verdict {
 	if !a.ok() || !b.ok() {
 		return untried("such a key gets %d", max(a.status, b.status))
 	}
-	if v := effects(0, 2)(p, t); v.result != NotTried {
+	if v := effects(0, 2)(p, t); v.result != report.NotTried {
 		return v
 	}
 	return runsApart(p, a, b, "two runs")
@@ -191,65 +188,6 @@ func cookieNotReplayed(_ *Profile, t *trial) verdict {
 	return when(!slices.Equal(first, t.get(1).header.Values("Set-Cookie")), "no cookie of the first answer in a replay")
 }
 
-// alone says why a changed request cannot be tried: the server does not take it.
-func alone(_ *Profile, t *trial) string {
-	if !t.get(0).ok() {
-		return fmt.Sprintf("alone, with a key of its own, such a request gets %d", t.get(0).status)
-	}
-	if !t.get(1).ok() {
-		return fmt.Sprintf("the first request gets %d", t.get(1).status)
-	}
-	return ""
-}
-
-// reusedIsRefused: another request with a used key is turned away.
-var reusedIsRefused = unless(alone, func(_ *Profile, t *trial) verdict {
-	first, other := t.get(1), t.get(2)
-	switch {
-	case other.refused():
-		return holds
-	case other.ok() && other.body == first.body:
-		return fails("a refusal; the answer of the first request came back")
-	}
-	return fails("a refusal")
-})
-
-// bound: what the profile says of another spelling of the same JSON.
-var bound = unless(alone, func(p *Profile, t *trial) verdict {
-	first, other := t.get(1), t.get(2)
-	replayed := other.status == first.status && other.body == first.body
-	switch p.Binding {
-	case policy.Exact:
-		return when(other.refused(), "a refusal, because every byte of the body counts")
-	case policy.JSON:
-		return when(replayed, "the answer of the first request, because only the meaning of JSON counts")
-	}
-	return when(replayed || other.refused(), "the answer of the first request, or a refusal")
-})
-
-// refusal says why a refusal of a reused key cannot be looked at.
-func refusal(p *Profile, t *trial) string {
-	if why := alone(p, t); why != "" {
-		return why
-	}
-	if !t.get(2).refused() {
-		return "no request was refused"
-	}
-	return ""
-}
-
-var mismatchStatus = unless(refusal, func(p *Profile, t *trial) verdict {
-	return when(t.get(2).isOne(p.Mismatch), "%s", statuses(p.Mismatch))
-})
-
-var mismatchSilent = unless(refusal, func(_ *Profile, t *trial) verdict {
-	body := strings.TrimSpace(t.get(1).body)
-	if len(body) < 8 {
-		return untried("the first answer is too short to be found again")
-	}
-	return when(!strings.Contains(t.get(2).body, body), "a refusal that does not show the first answer")
-})
-
 func missing(p *Profile, t *trial) verdict {
 	a := t.first()
 	switch {
@@ -284,127 +222,6 @@ var oneKey = unless(func(_ *Profile, t *trial) string {
 	return ""
 }, taken)
 
-// otherSees: nobody gets the recorded answer of somebody else.
-func otherSees(p *Profile, t *trial) verdict {
-	if !t.get(0).ok() {
-		return untried("the first request gets %d", t.get(0).status)
-	}
-	if p.Shared {
-		return untried("all callers share one set of keys")
-	}
-	if !t.get(1).ok() {
-		return holds
-	}
-	return ranForItself(p, t)
-}
-
-func ranForItself(p *Profile, t *trial) verdict {
-	if v := moved(0, 1, 1)(p, t); v.result != NotTried {
-		return when(v.result == Holds, "a run for the second caller, and not the answer of the first")
-	}
-	return runsApart(p, t.get(0), t.get(1), "a run for the second caller")
-}
-
-// otherRuns: each caller has keys of its own, unless they are shared.
-func otherRuns(p *Profile, t *trial) verdict {
-	if p.Shared {
-		return when(t.get(1).refused() || t.get(1).body == t.get(0).body, "no run, because all callers share one set of keys")
-	}
-	if !t.get(1).ok() {
-		return fails("a run for the second caller")
-	}
-	return ranForItself(p, t)
-}
-
-func strangerSees(_ *Profile, t *trial) verdict {
-	if t.get(0).ok() {
-		return untried("the server takes requests without a credential")
-	}
-	return when(!t.get(2).ok(), "%d, as with a key of its own", t.get(0).status)
-}
-
-// crowdAnswers: who comes at the same time gets the answer, or a refusal.
-func crowdAnswers(_ *Profile, t *trial) verdict {
-	last := t.last()
-	for _, a := range t.answers {
-		if a.err != nil || a.ok() && a.body != last.body || a.status >= 500 && a.status != http.StatusServiceUnavailable {
-			return fails("the answer of the one run for each, or a refusal")
-		}
-	}
-	return when(last.ok(), "the answer, once nothing is running")
-}
-
-// turnedAway returns the requests of a crowd that were refused, and whether all were sent before the
-// first answer began.
-func (t *trial) turnedAway() (refused []answer, overlapped bool) {
-	crowd := t.answers[:max(len(t.answers)-1, 0)]
-	overlapped = len(crowd) > 0
-	for _, a := range crowd {
-		if !a.ok() && a.err == nil {
-			refused = append(refused, a)
-		}
-		for _, b := range crowd {
-			overlapped = overlapped && a.wrote.Before(b.began)
-		}
-	}
-	return refused, overlapped
-}
-
-func crowdStatus(p *Profile, t *trial) verdict {
-	refused, overlapped := t.turnedAway()
-	switch {
-	case len(refused) > 0:
-		return when(!slices.ContainsFunc(refused, func(a answer) bool { return !a.isOne(p.InFlight) }), "%s for those that come meanwhile", statuses(p.InFlight))
-	case p.Waits:
-		return holds
-	case !overlapped:
-		return untried("no request was seen to come while another one was running: a slower route shows it")
-	}
-	return fails("%s for those that come meanwhile; none was refused", statuses(p.InFlight))
-}
-
-func crowdRetryAfter(_ *Profile, t *trial) verdict {
-	refused, _ := t.turnedAway()
-	if len(refused) == 0 {
-		return untried("no request was refused because another one was running")
-	}
-	return when(!slices.ContainsFunc(refused, func(a answer) bool { return a.header.Get("Retry-After") == "" }), "Retry-After in each refusal")
-}
-
-// isDocument judges the form of a refusal.
-var isDocument = unless(refusal, func(p *Profile, t *trial) verdict {
-	a := t.get(2)
-	if p.Refusals == "stripe" {
-		kind, _ := point([]byte(a.body), "/error/type")
-		return when(kind == "idempotency_error", `JSON with error.type "idempotency_error"`)
-	}
-	var doc struct {
-		Title  string `json:"title"`
-		Status int    `json:"status"`
-	}
-	kind, _, _ := mime.ParseMediaType(a.header.Get("Content-Type"))
-	err := json.Unmarshal([]byte(a.body), &doc)
-	return when(kind == "application/problem+json" && err == nil && doc.Title != "" && (doc.Status == 0 || doc.Status == a.status),
-		"application/problem+json with a title, and with the status of the answer if it has one (RFC 9457)")
-})
-
-var hasLink = unless(refusal, func(_ *Profile, t *trial) verdict {
-	a := t.get(2)
-	kind, _ := point([]byte(a.body), "/type")
-	u, err := url.Parse(fmt.Sprint(kind))
-	toPage := kind != nil && err == nil && (u.Scheme == "http" || u.Scheme == "https" || u.Scheme == "" && strings.HasPrefix(u.Path, "/"))
-	return when(toPage || describedBy(a.header) != "", `a link to the documentation: the type of the problem, or Link with rel="describedby"`)
-})
-
-var hasCode = unless(refusal, func(p *Profile, t *trial) verdict {
-	if p.Code == "" {
-		return untried("nothing is said about a field with the code of a refusal")
-	}
-	code := t.get(2).header.Get(p.Code)
-	inBody, has := point([]byte(t.get(2).body), "/code")
-	return when(code != "" && (!has || inBody == code), "%s with the code, the same as in the document", p.Code)
-})
-
 var hasExpiry judge = func(p *Profile, t *trial) verdict {
 	if p.Expiry == "" {
 		return untried("nothing is said about a field with the life of a key")
@@ -432,7 +249,7 @@ var restarted = unless(func(_ *Profile, t *trial) string {
 
 // afterTTL: the key has been forgotten.
 func afterTTL(p *Profile, t *trial) verdict {
-	if v := moved(1, 2, 1)(p, t); v.result != NotTried || !t.get(2).ok() {
+	if v := moved(1, 2, 1)(p, t); v.result != report.NotTried || !t.get(2).ok() {
 		return v
 	}
 	return runsApart(p, t.get(0), t.get(2), "a run, because the key has ended")

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
-	"net/http"
 	"time"
 )
 
@@ -99,67 +98,3 @@ func (l *lab) trial(e experiment, p *Profile) *trial {
 	}
 	return t
 }
-
-// prepare finds out in which form the server takes keys, whether effects can be counted, and what the
-// server publishes.
-func (l *lab) prepare() error {
-	t := l.trial(pair, &l.profile)
-	if !t.first().ok() && l.quoted {
-		l.quoted = false
-		if other := l.trial(experiment{name: "raw pair", make: pair.make}, &l.profile); other.first().ok() {
-			l.trials[pair.name], t = other, other
-		}
-	}
-	first := t.first()
-	switch {
-	case t.untried != "":
-		l.broken = t.untried
-	case first.err != nil:
-		return first.err
-	case !first.ok():
-		l.broken = fmt.Sprintf("the first request gets %d", first.status)
-	case l.noEffects == "" && (len(t.marks) == 0 || t.marks[0] < 0):
-		l.noEffects = "the source of effects cannot be read: " + l.cfg.Effects.String()
-	case l.noEffects == "" && t.marks[0] == 0:
-		l.noEffects = "the first request was answered, and has not moved " + l.cfg.Effects.String()
-	}
-	l.typical = first.began.Sub(first.wrote)
-	if l.broken == "" {
-		l.findPolicy()
-	}
-	if l.cfg.Profile == Published {
-		if l.published == nil {
-			return fmt.Errorf("%w: no published policy: %s", ErrConfig, l.noPolicy)
-		}
-		l.profile = *l.published
-		if l.cfg.KeyHeader == "" && l.profile.KeyHeader != "" && !sameField(l.profile.KeyHeader, l.keyHeader) {
-			return fmt.Errorf("%w: the policy has the key in %s: repeat with --key-header", ErrConfig, l.profile.KeyHeader)
-		}
-	}
-	return nil
-}
-
-func sameField(a, b string) bool { return http.CanonicalHeaderKey(a) == http.CanonicalHeaderKey(b) }
-
-// find makes a check.
-func (l *lab) find(c *check) Finding {
-	p, rule := &l.profile, l.profile.rule(c.id)
-	f := Finding{Check: c.id, Group: c.group, Claim: c.claim}
-	if c.documents {
-		p, rule = l.published, Rule{Must, documentation + ", and the published policy, " + c.field}
-	}
-	f.Level, f.Says = rule.Level, rule.Says
-	v := verdict{}
-	if l.broken != "" && c.id != "first-answer" {
-		v = untried("%s", l.broken)
-	} else if t := l.trial(c.try, p); t.untried != "" {
-		v = untried("%s", t.untried)
-	} else if v = c.judge(p, t); v.result == Fails {
-		f.Steps = t.steps
-	}
-	f.Result, f.Expected, f.Reason = v.result, v.expected, v.reason
-	return f
-}
-
-// documentation is who says that a server does what it publishes.
-const documentation = "draft-ietf-httpapi-idempotency-key-header-07, section 2.5 (the resource publishes its rules)"

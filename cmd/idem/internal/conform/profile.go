@@ -3,22 +3,13 @@ package conform
 import (
 	"strings"
 
+	"example.com/idempotency/cmd/idem/internal/conform/report"
 	"example.com/idempotency/policy"
-)
-
-// A Level says how binding a rule is.
-type Level string
-
-// The levels, by the words of RFC 2119. Info is for what is worth knowing, and judges nobody.
-const (
-	Must   Level = "MUST"
-	Should Level = "SHOULD"
-	Info   Level = "INFO"
 )
 
 // A Rule says how binding a check is, and who says so.
 type Rule struct {
-	Level Level
+	Level report.Level
 	Says  string
 }
 
@@ -57,7 +48,7 @@ func (p *Profile) rule(id string) Rule {
 	if r, ok := p.Rules[id]; ok {
 		return r
 	}
-	return Rule{Info, "profile " + p.Name + " says nothing about it"}
+	return Rule{report.Info, "profile " + p.Name + " says nothing about it"}
 }
 
 // Published is the name of the profile that the server publishes itself.

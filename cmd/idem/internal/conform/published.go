@@ -4,26 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
-	"regexp"
-	"strings"
 
+	"example.com/idempotency/cmd/idem/internal/conform/report"
 	"example.com/idempotency/policy"
 	"example.com/idempotency/problem"
 )
 
 // This file finds the policy that a server publishes, and makes a profile of it.
-
-var linkTo = regexp.MustCompile(`<([^>]*)>([^<]*)`)
-
-// describedBy returns the target of the link to the documentation, or nothing.
-func describedBy(h map[string][]string) string {
-	for _, link := range linkTo.FindAllStringSubmatch(strings.Join(h["Link"], ", "), -1) {
-		if regexp.MustCompile(`(?i)rel="?[^";]*\bdescribedby\b`).MatchString(link[2]) {
-			return link[1]
-		}
-	}
-	return ""
-}
 
 // findPolicy looks for the published policy: where the program was told to look, or where refusals
 // lead.
@@ -117,7 +104,7 @@ func promised(p *policy.Policy, waits bool) *Profile {
 	}
 	for _, c := range checks {
 		if c.field != "" && !c.documents {
-			to.Rules[c.id] = Rule{Must, "the published policy, " + c.field}
+			to.Rules[c.id] = Rule{report.Must, "the published policy, " + c.field}
 		}
 	}
 	return &to

@@ -14,6 +14,9 @@ import (
 
 // This file makes requests from a template.
 
+// ErrConfig is wrapped by errors about a [Config].
+var ErrConfig = errors.New("conform")
+
 // Unique is the placeholder in the body of a [Template]. A number stands in its place, the same one
 // when a request is sent again and another one in each other request.
 const Unique = "{{unique}}"
@@ -47,6 +50,9 @@ func field(line string) (name, value string, err error) {
 	}
 	return http.CanonicalHeaderKey(strings.TrimSpace(name)), strings.TrimSpace(value), nil
 }
+
+// sameField reports whether two names are of one field.
+func sameField(a, b string) bool { return http.CanonicalHeaderKey(a) == http.CanonicalHeaderKey(b) }
 
 // A shot is a request before it is sent. Its methods return changed copies.
 type shot struct {

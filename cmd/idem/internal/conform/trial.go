@@ -6,12 +6,14 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"example.com/idempotency/cmd/idem/internal/conform/report"
 )
 
 // A trial is one series of requests. Checks that look at the same series share it.
 type trial struct {
 	lab     *lab
-	steps   []Step
+	steps   []report.Step
 	answers []answer
 	marks   []int // effects since the beginning, at the moments that the experiment has chosen; -1 if unknown
 	start   int   // what the counter showed at the beginning
@@ -19,15 +21,9 @@ type trial struct {
 	blind   bool // an answer was never seen, so its ID is not known
 }
 
-// A Step is what was sent, and what came.
-type Step struct {
-	Sent string `json:"sent"`
-	Came string `json:"came"`
-}
-
 func (t *trial) note(s shot, a answer) answer {
 	t.answers = append(t.answers, a)
-	t.steps = append(t.steps, Step{s.String(), a.String()})
+	t.steps = append(t.steps, report.Step{Sent: s.String(), Came: a.String()})
 	return a
 }
 

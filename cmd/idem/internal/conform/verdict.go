@@ -1,31 +1,25 @@
 package conform
 
-import "fmt"
+import (
+	"fmt"
 
-// A Result is what a check has shown.
-type Result string
-
-// The results. NotTried is neither: something was missing that the check needs.
-const (
-	Holds    Result = "holds"
-	Fails    Result = "fails"
-	NotTried Result = "not-tried"
+	"example.com/idempotency/cmd/idem/internal/conform/report"
 )
 
 // A verdict is the result of a check, and what was expected or missing.
 type verdict struct {
-	result           Result
+	result           report.Result
 	expected, reason string
 }
 
-var holds = verdict{result: Holds}
+var holds = verdict{result: report.Holds}
 
 func fails(expected string, args ...any) verdict {
-	return verdict{result: Fails, expected: fmt.Sprintf(expected, args...)}
+	return verdict{result: report.Fails, expected: fmt.Sprintf(expected, args...)}
 }
 
 func untried(reason string, args ...any) verdict {
-	return verdict{result: NotTried, reason: fmt.Sprintf(reason, args...)}
+	return verdict{result: report.NotTried, reason: fmt.Sprintf(reason, args...)}
 }
 
 // when holds if a condition is true, and fails otherwise.

@@ -28,6 +28,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/cmd/idem/internal/conform"
+	"example.com/idempotency/cmd/idem/internal/conform/report"
 	"example.com/idempotency/policy"
 )
 
@@ -79,23 +80,23 @@ func TestMatrix(t *testing.T) {
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, string(out))
 
-	var reports []*conform.Report
+	var reports []*report.Report
 	var all sync.WaitGroup
 	for i, profile := range conform.Profiles() {
-		reports = append(reports, make([]*conform.Report, len(peers))...)
+		reports = append(reports, make([]*report.Report, len(peers))...)
 		for j, p := range peers {
 			all.Go(func() { reports[i*len(peers)+j] = examine(t, p, profile.Name) })
 		}
 	}
 	all.Wait()
-	require.NotContains(t, reports, (*conform.Report)(nil))
+	require.NotContains(t, reports, (*report.Report)(nil))
 	var text strings.Builder
 	var columns string
 	for _, p := range peers {
 		columns += "| " + p.name + " | " + p.is + " |\n"
 	}
 	fmt.Fprintf(&text, head, columns)
-	require.NoError(t, conform.Print(&text, "markdown", reports...))
+	require.NoError(t, report.Print(&text, "markdown", reports...))
 	if *write {
 		require.NoError(t, os.WriteFile(file, []byte(text.String()), 0o644))
 	}
@@ -105,7 +106,7 @@ func TestMatrix(t *testing.T) {
 }
 
 // examine tests a server that nobody else tests. It returns nil if it cannot.
-func examine(t *testing.T, p peer, profile string) *conform.Report {
+func examine(t *testing.T, p peer, profile string) *report.Report {
 	t.Helper()
 	c := p.start(t)
 	cfg := conform.Config{

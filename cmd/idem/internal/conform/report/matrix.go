@@ -1,4 +1,4 @@
-package conform
+package report
 
 import (
 	_ "embed" // the page
@@ -32,22 +32,37 @@ func matrices(reports []*Report) (all []*matrix) {
 		all[i].Servers = append(all[i].Servers, r)
 	}
 	for _, m := range all {
-		for _, c := range checks {
-			m.add(&c)
+		for _, check := range inOrder(m.Servers) {
+			m.add(check)
 		}
 	}
 	return all
 }
 
+// inOrder returns the checks of reports. A report that has more of them than others has them last.
+func inOrder(reports []*Report) (all []string) {
+	for _, r := range reports {
+		for _, f := range r.Findings {
+			if !slices.Contains(all, f.Check) {
+				all = append(all, f.Check)
+			}
+		}
+	}
+	return all
+}
+
+// Documented begins the names of checks of what a server publishes itself.
+const Documented = "published-"
+
 // add adds a row, unless no server has shown anything there. What is as it is published needs no row.
-func (m *matrix) add(c *check) {
-	to, shown := row{Check: c.id}, false
+func (m *matrix) add(check string) {
+	to, shown := row{Check: check}, false
 	for _, r := range m.Servers {
 		var cell *Finding
-		if i := slices.IndexFunc(r.Findings, func(f Finding) bool { return f.Check == c.id }); i >= 0 {
+		if i := slices.IndexFunc(r.Findings, func(f Finding) bool { return f.Check == check }); i >= 0 {
 			cell = &r.Findings[i]
 			to.Claim, to.Level = cell.Claim, cell.Level
-			shown = shown || cell.Result == Fails || cell.Result == Holds && !c.documents
+			shown = shown || cell.Result == Fails || cell.Result == Holds && !strings.HasPrefix(check, Documented)
 		}
 		to.Cells = append(to.Cells, cell)
 	}

@@ -1,12 +1,41 @@
-package conform
+// Package report is what a test of a server has found, and the forms in which that is shown: for
+// people, for CI systems, and beside what was found of other servers.
+package report
 
 import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
+	"strconv"
+	"strings"
+	"unicode"
 )
+
+// A Level says how binding a rule is.
+type Level string
+
+// The levels, by the words of RFC 2119. Info is for what is worth knowing, and judges nobody.
+const (
+	Must   Level = "MUST"
+	Should Level = "SHOULD"
+	Info   Level = "INFO"
+)
+
+// A Result is what a check has shown.
+type Result string
+
+// The results. NotTried is neither: something was missing that the check needs.
+const (
+	Holds    Result = "holds"
+	Fails    Result = "fails"
+	NotTried Result = "not-tried"
+)
+
+// A Step is what was sent, and what came.
+type Step struct {
+	Sent string `json:"sent"`
+	Came string `json:"came"`
+}
 
 // A Report is what was found.
 type Report struct {
@@ -61,28 +90,6 @@ func (r *Report) called() string {
 	return r.Method + " " + r.Target
 }
 
-// printers print reports, by the names of the forms.
-var printers = map[string]func(io.Writer, []*Report) error{
-	"table":    printTable,
-	"json":     printJSON,
-	"tap":      printTAP,
-	"junit":    printJUnit,
-	"html":     printHTML,
-	"markdown": printMarkdown,
-}
-
-// Formats returns the forms in which reports can be printed.
-func Formats() []string { return slices.Sorted(maps.Keys(printers)) }
-
-// Print prints reports.
-func Print(w io.Writer, format string, reports ...*Report) error {
-	f, ok := printers[format]
-	if !ok {
-		return fmt.Errorf("%w: there is no form %q", ErrConfig, format)
-	}
-	return f(w, reports)
-}
-
 // Read reads what the form json has printed.
 func Read(r io.Reader) (reports []*Report, err error) {
 	for d := json.NewDecoder(r); d.More(); {
@@ -91,20 +98,25 @@ func Read(r io.Reader) (reports []*Report, err error) {
 			return nil, err
 		}
 		if report.Type != "conformance" {
-			return nil, fmt.Errorf("%w: it is no report, but of type %q", ErrConfig, report.Type)
+			return nil, fmt.Errorf("it is no report, but of type %q", report.Type)
 		}
 		reports = append(reports, &report)
 	}
 	return reports, nil
 }
 
-func printJSON(w io.Writer, reports []*Report) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	for _, r := range reports {
-		if err := e.Encode(r); err != nil {
-			return err
-		}
+// plain returns a text that a terminal obeys in nothing: answers come from elsewhere.
+func plain(s string) string {
+	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(s)
 	}
-	return nil
+	return s
+}
+
+// details says of a check that fails what was sent, what came, what was expected, and who says so.
+func (f *Finding) details() (lines [][2]string) {
+	for _, s := range f.Steps {
+		lines = append(lines, [2]string{"sent", plain(s.Sent)}, [2]string{"came", plain(s.Came)})
+	}
+	return append(lines, [2]string{"expected", plain(f.Expected)}, [2]string{"says", f.Says})
 }
