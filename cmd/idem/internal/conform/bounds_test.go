@@ -157,3 +157,26 @@ func TestPointers(t *testing.T) {
 	_, ok = number("three")
 	require.False(t, ok)
 }
+
+// A fast route answers before it is known that the others have arrived: that is no fault of the server.
+func TestRequestsHaveSurelyMet(t *testing.T) {
+	t.Parallel()
+	begin := time.Now()
+	after := func(sent, answered time.Duration) answer {
+		return answer{status: http.StatusOK, wrote: begin.Add(sent), began: begin.Add(answered)}
+	}
+	for name, c := range map[string]struct {
+		typical time.Duration
+		crowd   []answer
+		met     bool
+	}{
+		"slow route": {100 * time.Millisecond, []answer{after(0, 100*time.Millisecond), after(1, 101*time.Millisecond), {}}, true},
+		"one late":   {100 * time.Millisecond, []answer{after(0, 100*time.Millisecond), after(80*time.Millisecond, 101*time.Millisecond), {}}, false},
+		"fast route": {time.Millisecond, []answer{after(0, 80*time.Millisecond), after(1, 81*time.Millisecond), {}}, false},
+	} {
+		trial := &trial{lab: &lab{typical: c.typical}, answers: c.crowd}
+		require.Equal(t, c.met, trial.met(), name)
+		v := crowdStatus(&Profile{}, trial)
+		require.Equal(t, map[bool]report.Result{true: report.Fails, false: report.NotTried}[c.met], v.result, name)
+	}
+}

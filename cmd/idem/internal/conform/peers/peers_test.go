@@ -52,7 +52,7 @@ Each has a handler that takes a moment, counts its effects, and answers 201 with
 // taking is how long an effect takes.
 const taking = 120 * time.Millisecond
 
-// programs is where the examples are built.
+// programs is where the programs are built.
 var programs string
 
 // A peer is a server that is tested.
@@ -73,13 +73,34 @@ var peers = []peer{
 	{"bare", "net/http without protection", "", bare},
 }
 
-func TestMatrix(t *testing.T) {
-	programs = t.TempDir()
-	build := exec.Command("go", "build", "-o", programs, "./examples/payments")
-	build.Dir = "../../../../.."
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, string(out))
+func TestMain(m *testing.M) {
+	flag.Parse()
+	programs, _ = os.MkdirTemp("", "peers") // without it, the build fails
+	build := exec.Command("go", "build", "-o", programs+"/", "./examples/payments", "./cmd/idem")
+	build.Dir, build.Stderr = "../../../../..", os.Stderr
+	code := 1
+	if build.Run() == nil {
+		code = m.Run()
+	}
+	_ = os.RemoveAll(programs)
+	os.Exit(code)
+}
 
+// The command that the page shows finds no MUST that fails.
+func TestPage(t *testing.T) {
+	text, err := os.ReadFile("../../../../../docs/how-to/conform.md")
+	require.NoError(t, err)
+	_, command, found := strings.Cut(string(text), "<!-- conform -->\n```sh\nidem ")
+	require.True(t, found)
+	command, _, _ = strings.Cut(command, "```")
+	server := payments("/charges", "")(t)
+	command = strings.ReplaceAll(command, "http://127.0.0.1:8080", server.url)
+	out, err := exec.Command("sh", "-c", filepath.Join(programs, "idem")+" "+command).CombinedOutput()
+	require.NoError(t, err, string(out))
+	require.Regexp(t, `MUST: 4\d hold, 0 fail`, string(out))
+}
+
+func TestMatrix(t *testing.T) {
 	var reports []*report.Report
 	var all sync.WaitGroup
 	for i, profile := range conform.Profiles() {
