@@ -71,6 +71,7 @@ func (w *wire) sendBroken(ctx context.Context, s shot, keyHeader string, at brea
 	if err != nil {
 		return answer{err: errGone}
 	}
+	defer func() { _ = resp.Body.Close() }()
 	body, _ := io.ReadAll(resp.Body) // as far as it has come
 	return answer{status: resp.StatusCode, header: resp.Header, body: string(body), lost: true}
 }

@@ -144,6 +144,7 @@ func (w *wire) send(ctx context.Context, s shot, keyHeader string) (a answer) {
 		defer mu.Unlock()
 		return answer{err: err, wrote: a.wrote}
 	}
+	defer func() { _ = resp.Body.Close() }()
 	got := read(resp)
 	mu.Lock()
 	defer mu.Unlock()
@@ -153,7 +154,6 @@ func (w *wire) send(ctx context.Context, s shot, keyHeader string) (a answer) {
 
 // read reads a whole answer.
 func read(resp *http.Response) answer {
-	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	a := answer{status: resp.StatusCode, header: resp.Header, trailer: resp.Trailer, body: string(body)}
 	if err != nil {

@@ -112,11 +112,11 @@ func TestMatrix(t *testing.T) {
 	all.Wait()
 	require.NotContains(t, reports, (*report.Report)(nil))
 	var text strings.Builder
-	var columns string
+	var columns strings.Builder
 	for _, p := range peers {
-		columns += "| " + p.name + " | " + p.is + " |\n"
+		fmt.Fprintf(&columns, "| %s | %s |\n", p.name, p.is)
 	}
-	fmt.Fprintf(&text, head, columns)
+	fmt.Fprintf(&text, head, columns.String())
 	require.NoError(t, report.Print(&text, "markdown", reports...))
 	if *write {
 		require.NoError(t, os.WriteFile(file, []byte(text.String()), 0o644))
@@ -172,7 +172,7 @@ type counter struct{ made atomic.Int64 }
 // pay makes an effect, and returns the answer to it.
 func (c *counter) pay() []byte {
 	c.made.Add(1)
-	time.Sleep(taking) // what an effect takes, so that requests meet
+	<-time.After(taking) // so that requests meet
 	text, _ := json.Marshal(map[string]string{"id": rand.Text()})
 	return text
 }

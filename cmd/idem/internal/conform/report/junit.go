@@ -38,15 +38,11 @@ func printJUnit(w io.Writer, reports []*Report) error {
 		suite := junitSuite{Name: r.called() + " by " + r.Profile, Tests: len(r.Findings)}
 		for _, f := range r.Findings {
 			c := junitCase{Class: f.Group, Name: f.Check}
-			switch {
-			case f.Result == NotTried:
+			switch f.Result {
+			case NotTried:
 				c.Skipped = &junitText{Message: f.Reason}
-			case f.Result == Fails:
-				text := ""
-				for _, line := range f.details() {
-					text += line[0] + ": " + line[1] + "\n"
-				}
-				what := &junitText{Message: string(f.Level) + " fails: " + f.Claim, Text: text}
+			case Fails:
+				what := &junitText{Message: string(f.Level) + " fails: " + f.Claim, Text: f.Why() + "\n"}
 				if c.Skipped = what; f.Level == Must {
 					c.Skipped, c.Failure = nil, what
 				}

@@ -75,11 +75,12 @@ func (r *Report) Count(level Level, result Result) (n int) {
 
 // summary counts the results of a report in a sentence.
 func (r *Report) summary() string {
-	text := ""
+	var text strings.Builder
 	for _, level := range []Level{Must, Should, Info} {
-		text += fmt.Sprintf("%s: %d hold, %d fail, %d not tried. ", level, r.Count(level, Holds), r.Count(level, Fails), r.Count(level, NotTried))
+		fmt.Fprintf(&text, "%s: %d hold, %d fail, %d not tried. ", level, r.Count(level, Holds), r.Count(level, Fails), r.Count(level, NotTried))
 	}
-	return text + fmt.Sprintf("%d requests.", r.Requests)
+	fmt.Fprintf(&text, "%d requests.", r.Requests)
+	return text.String()
 }
 
 // called is the name of a server in a matrix.

@@ -4,10 +4,12 @@ package wrongserver
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -92,6 +94,7 @@ func (s *Server) without(defect, value string) string {
 	return value
 }
 
+// ServeHTTP answers a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/count":
@@ -139,8 +142,8 @@ func (s *Server) protect(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name := s.name(caller, key, string(body))
-	print := s.print(r, string(body))
-	rec, mine, code := s.claim(name, print)
+	bound := s.bound(r, string(body))
+	rec, mine, code := s.claim(name, bound)
 	switch {
 	case code != "":
 		s.refuse(w, code, rec.answer.body)
@@ -150,7 +153,7 @@ func (s *Server) protect(w http.ResponseWriter, r *http.Request) {
 		s.forget(name)
 		w.WriteHeader(http.StatusUnauthorized)
 	default:
-		s.run(w, r, name, print, string(body))
+		s.run(w, r, name, bound, string(body))
 	}
 }
 
@@ -193,8 +196,8 @@ func (s *Server) name(caller, key, body string) string {
 	return caller + "\n" + key
 }
 
-// print is what the request must have in common with the first one.
-func (s *Server) print(r *http.Request, body string) string {
+// bound is what the request must have in common with the first one.
+func (s *Server) bound(r *http.Request, body string) string {
 	if s.is("body-not-compared") {
 		body = ""
 	}
@@ -205,19 +208,19 @@ func (s *Server) print(r *http.Request, body string) string {
 }
 
 // claim tells whether a request may run, or what is there.
-func (s *Server) claim(name, print string) (rec *record, mine bool, code problem.Code) {
+func (s *Server) claim(name, bound string) (rec *record, mine bool, code problem.Code) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	rec = s.records[name]
 	switch {
 	case rec == nil, rec.done && time.Now().After(rec.expires) && !s.is("never-ends"), s.is("retry-runs"), s.is("no-lock") && !rec.done:
-		s.records[name] = &record{print: print}
+		s.records[name] = &record{print: bound}
 		return s.records[name], true, ""
-	case rec.print != print && s.is("other-payload-runs"):
+	case rec.print != bound && s.is("other-payload-runs"):
 		return rec, true, ""
-	case rec.print != print && s.is("other-spelling-runs") && squeezed(rec.print) == squeezed(print):
+	case rec.print != bound && s.is("other-spelling-runs") && squeezed(rec.print) == squeezed(bound):
 		return rec, true, ""
-	case rec.print != print:
+	case rec.print != bound:
 		if s.is("mismatch-forgets") {
 			delete(s.records, name)
 		}
@@ -232,7 +235,7 @@ func squeezed(s string) string { return strings.Join(strings.Fields(s), "") }
 
 func (s *Server) effect() {
 	if s.Downstream != "" {
-		r, err := http.NewRequest(http.MethodPost, s.Downstream, nil)
+		r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, s.Downstream, nil)
 		if err == nil {
 			if resp, err := http.DefaultClient.Do(r); err == nil {
 				_ = resp.Body.Close()
@@ -251,7 +254,7 @@ func (s *Server) forget(name string) {
 }
 
 // run makes the effect, records the answer and sends it.
-func (s *Server) run(w http.ResponseWriter, r *http.Request, name, print, body string) {
+func (s *Server) run(w http.ResponseWriter, r *http.Request, name, bound, body string) {
 	if !s.is("eager") {
 		s.effect()
 	}
@@ -272,7 +275,7 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request, name, print, body s
 		"Content-Type": {"application/json"}, "Location": {r.URL.Path + "/" + rand.Text()}, "Set-Cookie": {"visit=" + rand.Text()},
 	}, http.Header{"Checksum": {rand.Text()}}, fmt.Sprintf("{\"id\":%q,\"order\":%q}\n", rand.Text(), body)}
 	s.mu.Lock()
-	s.records[name] = &record{print, true, a, time.Now().Add(s.life())}
+	s.records[name] = &record{bound, true, a, time.Now().Add(s.life())}
 	s.mu.Unlock()
 	s.send(w, a)
 	if strings.HasPrefix(s.defect, "lost-") {
@@ -331,9 +334,7 @@ func (s *Server) replay(w http.ResponseWriter, a answer) {
 }
 
 func (s *Server) send(w http.ResponseWriter, a answer) {
-	for name, values := range a.header {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), a.header)
 	for name := range a.trailer {
 		w.Header().Add("Trailer", name)
 	}
@@ -342,9 +343,7 @@ func (s *Server) send(w http.ResponseWriter, a answer) {
 	}
 	w.WriteHeader(a.status)
 	_, _ = io.WriteString(w, a.body)
-	for name, values := range a.trailer {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), a.trailer)
 }
 
 // refuse says why a request does not run.
