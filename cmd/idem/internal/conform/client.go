@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -125,14 +126,14 @@ func (w *wire) request(ctx context.Context, s shot, keyHeader string) (*http.Req
 }
 
 // send sends a request that take has allowed.
-func (w *wire) send(ctx context.Context, s shot, keyHeader string) (a answer) {
+func (w *wire) send(ctx context.Context, s shot, keyHeader string) answer {
 	ctx, cancel := context.WithTimeout(ctx, w.timeout)
 	defer cancel()
-	var mu sync.Mutex // the transport calls from goroutines of its own
-	at := func(moment *time.Time) { mu.Lock(); *moment = time.Now(); mu.Unlock() }
+	var wrote, began atomic.Pointer[time.Time] // the transport calls from goroutines of its own, and may be late
+	now := func() *time.Time { t := time.Now(); return &t }
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		WroteRequest:         func(httptrace.WroteRequestInfo) { at(&a.wrote) },
-		GotFirstResponseByte: func() { at(&a.began) },
+		WroteRequest:         func(httptrace.WroteRequestInfo) { wrote.Store(now()) },
+		GotFirstResponseByte: func() { began.Store(now()) },
 	})
 	r, err := w.request(ctx, s, keyHeader)
 	if err != nil {
@@ -140,16 +141,16 @@ func (w *wire) send(ctx context.Context, s shot, keyHeader string) (a answer) {
 	}
 	resp, err := w.client.Do(r)
 	if err != nil {
-		mu.Lock()
-		defer mu.Unlock()
-		return answer{err: err, wrote: a.wrote}
+		return answer{err: err}
 	}
 	defer func() { _ = resp.Body.Close() }()
-	got := read(resp)
-	mu.Lock()
-	defer mu.Unlock()
-	got.wrote, got.began = a.wrote, a.began
-	return got
+	a := read(resp)
+	for moment, at := range map[*time.Time]*time.Time{&a.wrote: wrote.Load(), &a.began: began.Load()} {
+		if at != nil {
+			*moment = *at
+		}
+	}
+	return a
 }
 
 // read reads a whole answer.

@@ -90,9 +90,7 @@ func (l *lab) trial(e experiment, p *Profile) *trial {
 	t := l.trials[name]
 	if t == nil {
 		t = &trial{lab: l}
-		if n, ok := t.count(); ok {
-			t.start = n
-		}
+		t.begin()
 		e.make(t, p)
 		l.trials[name] = t
 	}

@@ -21,6 +21,12 @@ type trial struct {
 	blind   bool // an answer was never seen, so its ID is not known
 }
 
+// begin forgets what there was in the trial, and counts effects from now on.
+func (t *trial) begin() {
+	t.steps, t.answers, t.marks = nil, nil, nil
+	t.start, _ = t.count()
+}
+
 func (t *trial) note(s shot, a answer) answer {
 	t.answers = append(t.answers, a)
 	t.steps = append(t.steps, report.Step{Sent: s.String(), Came: a.String()})

@@ -50,7 +50,7 @@ Each has a handler that takes a moment, counts its effects, and answers 201 with
 `
 
 // taking is how long an effect takes.
-const taking = 120 * time.Millisecond
+const taking = 200 * time.Millisecond
 
 // programs is where the programs are built.
 var programs string
