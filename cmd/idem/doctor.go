@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -155,6 +156,6 @@ func (d *doctor) waiting(ctx context.Context) error {
 	if len(held) > 0 {
 		found = fmt.Sprintf("%d%s, the oldest for %s", len(held), orMore, inspect.Span(held[0].Record.Age))
 	}
-	d.say("held", worse(len(held), 1, 1<<62), found, "idem held lists them")
+	d.say("held", worse(len(held), 1, math.MaxInt), found, "idem held lists them")
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -68,6 +70,7 @@ var peers = []peer{
 	{"payments", "`examples/payments`, POST /charges", "", payments("/charges", "/payouts")},
 	{"payments, waiting", "the same, POST /transfers, which has `WithWait`", "", payments("/transfers", "/charges")},
 	{"guard, 422", "a guard with `WithMismatchStatus(422)` and a published policy", "", guarded},
+	{"proxy", "`idem proxy` in front of a service on Express, which knows nothing of keys", "", proxied},
 	{"fiber 3", "fiber v3.1.0 with its own middleware `idempotency`", "X-Idempotency-Key", withFiber3},
 	{"fiber 2", "fiber v2.52.15, the same", "X-Idempotency-Key", withFiber2},
 	{"bare", "net/http without protection", "", bare},
@@ -101,6 +104,9 @@ func TestPage(t *testing.T) {
 }
 
 func TestMatrix(t *testing.T) {
+	if _, err := exec.LookPath("node"); err != nil {
+		t.Skip("node is not installed") // scripts/test.sh knows these words
+	}
 	var reports []*report.Report
 	var all sync.WaitGroup
 	for i, profile := range conform.Profiles() {
@@ -154,16 +160,35 @@ func examine(t *testing.T, p peer, profile string) *report.Report {
 func payments(path, other string) func(t *testing.T) config {
 	return func(t *testing.T) config {
 		t.Helper()
-		cmd := exec.Command(filepath.Join(programs, "payments"), "-addr", "127.0.0.1:0", "-delay", taking.String())
-		stdout, err := cmd.StdoutPipe()
-		require.NoError(t, err)
-		require.NoError(t, cmd.Start())
-		t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
-		line, err := bufio.NewReader(stdout).ReadString('\n')
-		require.NoError(t, err)
+		line := run(t, (*exec.Cmd).StdoutPipe, filepath.Join(programs, "payments"), "-addr", "127.0.0.1:0", "-delay", taking.String())
 		url := strings.TrimSpace(strings.TrimPrefix(line, "listening on "))
 		return config{url, path, other, path, "Bearer token-of-alice", "Authorization: Bearer token-of-bob"}
 	}
+}
+
+// run runs a program until the end of the test. It returns the first line that it writes to one of its outputs.
+func run(t *testing.T, output func(*exec.Cmd) (io.ReadCloser, error), program string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(program, args...)
+	pipe, err := output(cmd)
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
+	out := bufio.NewReader(pipe)
+	line, err := out.ReadString('\n')
+	require.NoError(t, err)
+	go func() { _, _ = io.Copy(io.Discard, out) }()
+	return line
+}
+
+func proxied(t *testing.T) config {
+	t.Helper()
+	port := run(t, (*exec.Cmd).StdoutPipe, "node", "testdata/service.cjs", strconv.FormatInt(taking.Milliseconds(), 10))
+	var listening struct{ On string }
+	line := run(t, (*exec.Cmd).StderrPipe, filepath.Join(programs, "idem"), "proxy", "--to", "http://127.0.0.1:"+strings.TrimSpace(port),
+		"--listen", "127.0.0.1:0", "--admin", "off")
+	require.NoError(t, json.Unmarshal([]byte(line), &listening), line)
+	return config{"http://" + listening.On, "/charges", "/payouts", "/count", "Bearer alice", "Authorization: Bearer bob"}
 }
 
 // A counter is the effects of a server.
