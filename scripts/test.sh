@@ -14,19 +14,19 @@ cd "$(dirname "$0")/.."
 summary=(go run ./tools/testsum)
 if [ -n "${REDIS_REQUIRED:-}" ]; then
 	export REDIS_EXHAUSTIVE=1
-	# The service that idem proxy is tested with runs on Express, which is installed into the user's cache, once.
-	EXPRESS=${XDG_CACHE_HOME:-$HOME/.cache}/idempotency-tools/express-5.3.0
-	[ -d "$EXPRESS/node_modules/express" ] ||
-		npm install --silent --prefix "$EXPRESS" --no-save --no-audit --no-fund --ignore-scripts express@5.3.0
-	export EXPRESS=$EXPRESS/node_modules/express
-	summary+=(-forbid-skip 'redis-server|PostgreSQL|REDIS_EXHAUSTIVE|Chromium|axe-core|node is not|python3 is not')
+	# Services that idem proxy and idem conform are tested with run on Express. It is installed into the user's cache, once.
+	node=${XDG_CACHE_HOME:-$HOME/.cache}/idempotency-tools/node-express-5.3.0-idempotency-1.0.6
+	[ -d "$node/node_modules/express-idempotency" ] ||
+		npm install --silent --prefix "$node" --no-save --no-audit --no-fund --ignore-scripts express@5.3.0 express-idempotency@1.0.6
+	export NODE_MODULES=$node/node_modules EXPRESS=$node/node_modules/express
+	summary+=(-forbid-skip 'redis-server|PostgreSQL|REDIS_EXHAUSTIVE|Chromium|axe-core|node is not|python3 is not|NODE_MODULES')
 fi
 
 # Nothing in these packages or their tests goes on beside anything else, but for internal/modeltest: what goes on
 # there is the contract of the stores, whose own tests run with the detector, for examples that show one framework
 # each, and for internal/security: its floods are thousands of requests that do what a few hundred do in
 # internal/runtest, with the detector. The tables of internal/bench are about speed, of which it leaves a tenth.
-computes='^example.com/idempotency/(console/internal/browsertest|docs|policy|problem|client/internal/truncate|tools/.*'
+computes='^example.com/idempotency/(cmd/idem/internal/conform/peers|console/internal/browsertest|docs|policy|problem|client/internal/truncate|tools/.*'
 computes+='|examples/(observability|openapi|routers)(/.*)?'
 computes+='|internal/(aesgcm|answer|bench|chunks|cursor|digest|engine/note|engine/seal|expiry|formtest|history|intern|jcs'
 computes+='|keyheader|microbench|modeltest|oldest|policytest|redisproto|rules|security|slab|slotindex|token))$'

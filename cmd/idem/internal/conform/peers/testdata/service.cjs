@@ -1,32 +1,25 @@
-// A service that knows nothing of idempotency: it takes a moment for each effect, and counts them. It needs Express if
-// EXPRESS names where that is, and nothing otherwise.
-const work = Number(process.argv[2]);
+// A service on Express that takes a moment for each effect, and counts them. It knows nothing of idempotency, unless the
+// second argument says that express-idempotency protects it. NODE_MODULES is where both packages are.
+const load = name => require(process.env.NODE_MODULES + '/' + name);
+const express = load('express');
+const [work, by] = [Number(process.argv[2]), process.argv[3]];
+const app = express();
 let count = 0;
-async function pay(path) {
-  const id = ++count;
+let isHit = () => false;
+app.use(express.json());
+if (by) {
+  const peer = load(by);
+  app.use(peer.idempotency());
+  isHit = req => peer.getSharedIdempotencyService().isHit(req);
+}
+const pay = async (req, res) => {
+  if (isHit(req)) return;
+  const id = String(++count);
   await new Promise(done => setTimeout(done, work));
-  return { status: 201, header: { 'Content-Type': 'application/json', Location: path }, body: { id: String(id) } };
-}
-const routes = { 'POST /charges': pay, 'PATCH /charges': pay, 'POST /payouts': pay, 'GET /count': () => ({ status: 200, header: {}, body: { count } }) };
-function listen(app) {
-  const server = require('node:http').createServer(app).listen(0, '127.0.0.1', () => console.log(server.address().port));
-}
-if (process.env.EXPRESS) {
-  const app = require(process.env.EXPRESS)();
-  for (const [route, handle] of Object.entries(routes)) {
-    const [method, path] = route.split(' ');
-    app[method.toLowerCase()](path, async (req, res) => {
-      const { status, header, body } = await handle(path);
-      res.status(status).set(header).json(body);
-    });
-  }
-  listen(app);
-} else {
-  listen(async (req, res) => {
-    const path = req.url.split('?')[0];
-    const handle = routes[req.method + ' ' + path];
-    const { status, header, body } = handle ? await handle(path) : { status: 404, header: {}, body: {} };
-    res.writeHead(status, header);
-    res.end(JSON.stringify(body));
-  });
-}
+  res.status(201).location(req.path).json({ id });
+};
+app.post('/charges', pay);
+app.patch('/charges', pay);
+app.post('/payouts', pay);
+app.get('/count', (req, res) => res.json({ count }));
+const server = require('node:http').createServer(app).listen(0, '127.0.0.1', () => console.log(server.address().port));
