@@ -128,10 +128,6 @@ type Stats struct {
 	// Each keeps a goroutine. At 4,096 no further call is made until one returns. A store that
 	// obeys its context ([store.ContextStore]) has none.
 	Abandoned int
-	// CallTimeout is how long a call of the store may take until it is given up: two seconds, a third of
-	// the lease, or what the client of the store waits for a reply, whichever is least. It is 0 with a memory store.
-	// Calls that send or read more than a MiB get longer.
-	CallTimeout time.Duration
 	// Long are the runs in flight that have lasted for longer than a third of their lease, the oldest first
 	// and 16 at most. Of each, Record, Route, State, Attempt and Started are set. A run that hangs is the
 	// first of them.
@@ -145,7 +141,6 @@ func (g *Guard) Stats() Stats {
 	s := g.route.engine.Stats()
 	stats := Stats{
 		Running: s.Running, Waiting: s.Waiting, Pending: s.Pending, PendingBytes: s.PendingBytes, GivingBack: s.GivingBack, Abandoned: s.Abandoned,
-		CallTimeout: s.CallTimeout,
 	}
 	for _, run := range s.Long {
 		stats.Long = append(stats.Long, RecordInfo{

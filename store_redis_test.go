@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/adapter"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/store"
@@ -457,11 +458,11 @@ func TestCallTimeout(t *testing.T) {
 		for _, client := range []redis.UniversalClient{redis.NewClient(options), redis.NewClusterClient(cluster)} {
 			guard, err := idempotency.New(idempotency.NewRedisStore(client), idempotency.SharedScope, idempotency.WithLease(c.lease))
 			require.NoError(t, err)
-			require.Equal(t, want, guard.Stats().CallTimeout, "%T", client)
+			require.Equal(t, want, adapter.For(guard).StoreTimeout(), "%T", client)
 			require.NoError(t, client.Close())
 		}
 	}
 	guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope)
 	require.NoError(t, err)
-	require.Zero(t, guard.Stats().CallTimeout)
+	require.Zero(t, adapter.For(guard).StoreTimeout())
 }

@@ -32,6 +32,11 @@ func (g Guard) Named(route string) Guard { return Guard{g.hook, route} }
 // call itself.
 func (g Guard) OnlyLooks() bool { return g.hook.OnlyLooks() }
 
+// StoreTimeout returns how long a call of the store may take until it is given up: two seconds, a third of
+// the lease, or what the client of the store waits for a reply, whichever is least. It is 0 with a memory store.
+// Calls that send or read more than a MiB get longer.
+func (g Guard) StoreTimeout() time.Duration { return g.hook.Engine().CallTimeout() }
+
 // Passes reports whether the guard has nothing to do with a request of HTTP: its method is not protected, or
 // it has no key and needs none, which is reported as [event.Bypassed]. An adapter calls the handler then, without
 // the guard. So it need not make an http.Request before it knows that the guard needs one. keyed says whether

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"example.com/idempotency"
+	"example.com/idempotency/adapter"
 	"example.com/idempotency/store"
 )
 
@@ -130,8 +131,8 @@ func (w *watch) observe(ctx context.Context, o metric.Observer) error {
 	o.ObserveInt64(w.pending, int64(stats.Pending))
 	o.ObserveInt64(w.givingBack, int64(stats.GivingBack))
 	o.ObserveInt64(w.abandoned, int64(stats.Abandoned))
-	if stats.CallTimeout > 0 {
-		o.ObserveFloat64(w.callTimeout, stats.CallTimeout.Seconds())
+	if timeout := adapter.For(w.guard).StoreTimeout(); timeout > 0 {
+		o.ObserveFloat64(w.callTimeout, timeout.Seconds())
 	}
 	told := make(map[string]bool)
 	for _, run := range stats.Long {

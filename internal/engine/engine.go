@@ -51,7 +51,6 @@ type Stats struct {
 	PendingBytes int64
 	GivingBack   int
 	Abandoned    int
-	CallTimeout  time.Duration
 	Long         []inflight.LongRun
 }
 
@@ -61,12 +60,11 @@ func (e *Engine) Stats() Stats {
 	s := Stats{Running: int(c.running.Load()), Waiting: c.room.size(), Abandoned: int(c.abandoned.Load()), Long: c.long.Oldest()}
 	s.Pending, s.PendingBytes = c.pending.Size()
 	s.GivingBack, _ = c.ghosts.Size()
-	s.CallTimeout = e.callTimeout()
 	return s
 }
 
-// callTimeout bounds a call of a small value that somebody waits for. It is 0 where calls return at once.
-func (e *Engine) callTimeout() time.Duration {
+// CallTimeout bounds a call of a small value that somebody waits for. It is 0 where calls return at once.
+func (e *Engine) CallTimeout() time.Duration {
 	if e.core.local {
 		return 0
 	}
