@@ -3,6 +3,7 @@ package redistest
 import (
 	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"time"
 )
@@ -41,7 +42,7 @@ func StartCluster(t testing.TB, masters int, replicated bool) *Cluster {
 		}
 	}
 	// A node may be up, and know all others, before it knows which slots they serve. Then it
-	// redirects a client to nowhere.
+	// redirects a client to nowhere. While it has no link to one of them, that one gets no messages.
 	nodes, all := fmt.Sprint(len(c.nodes())), fmt.Sprint(slots)
 	introduced := time.Now()
 	introduce := func() {
@@ -56,7 +57,8 @@ func StartCluster(t testing.TB, masters int, replicated bool) *Cluster {
 			introduce()
 		}
 		info := s.info(s.Do(t, "CLUSTER", "INFO"))
-		return info["cluster_known_nodes"] == nodes && info["cluster_slots_assigned"] == all && info["cluster_state"] == "ok"
+		return info["cluster_known_nodes"] == nodes && info["cluster_slots_assigned"] == all && info["cluster_state"] == "ok" &&
+			!strings.Contains(fmt.Sprint(s.Do(t, "CLUSTER", "NODES")), " disconnected")
 	})
 	for i, s := range c.Replicas {
 		s.Do(t, "CLUSTER", "REPLICATE", c.Masters[i].Do(t, "CLUSTER", "MYID"))
