@@ -38,8 +38,8 @@ func (a *app) decideAlike(ctx context.Context, s *source, v *verdict, word strin
 		return err
 	}
 	if len(found) != expect {
-		return &coded{inspect.ExitChanged, fmt.Errorf("--expect is %d, and %d keys of route %s were held at %s. Nothing was changed. Look at them: idem held --route",
-			expect, len(found), plain(r.Info.Route), a.minute(r.Info.Age).Format("2006-01-02 15:04 UTC"))}
+		return &coded{inspect.ExitChanged, fmt.Errorf("--expect is %d, and %d keys of route %s were held at %s. Nothing was changed. Look at them: idem held --route %q",
+			expect, len(found), plain(r.Info.Route), a.minute(r.Info.Age).Format("2006-01-02 15:04 UTC"), r.Info.Route)}
 	}
 	left := 0
 	for _, e := range found {

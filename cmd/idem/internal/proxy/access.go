@@ -6,7 +6,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/textproto"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,12 +21,14 @@ import (
 
 // This file is around each request: its trace, the time its body may take, and its line in the log.
 
-// bodyTime is how long the body of a protected request may take.
+// bodyTime is how long the body of a protected request may take, and for how long a client may take nothing of an
+// answer.
 const bodyTime = 30 * time.Second
 
 // An entry is what the log tells of a request. A guard says a part of it, from the goroutine of the request.
 type entry struct {
 	http.ResponseWriter
+	stall  time.Duration // for how long the client may take nothing
 	status int
 	bytes  int64
 
@@ -62,9 +66,24 @@ func (e *entry) Write(p []byte) (int, error) {
 	if e.status == 0 {
 		e.status = http.StatusOK
 	}
+	defer e.hurry()()
 	n, err := e.ResponseWriter.Write(p)
 	e.bytes += int64(n)
 	return n, err
+}
+
+// FlushError serves http.ResponseController.
+func (e *entry) FlushError() error {
+	defer e.hurry()()
+	return http.NewResponseController(e.ResponseWriter).Flush()
+}
+
+// hurry bounds a write, until what it returns is called: a client that reads nothing would keep its key in flight. The
+// run goes on without it.
+func (e *entry) hurry() (done func()) {
+	c := http.NewResponseController(e.ResponseWriter)
+	_ = c.SetWriteDeadline(time.Now().Add(e.stall))
+	return func() { _ = c.SetWriteDeadline(time.Time{}) }
 }
 
 func (e *entry) Unwrap() http.ResponseWriter { return e.ResponseWriter }
@@ -73,7 +92,8 @@ func (e *entry) Unwrap() http.ResponseWriter { return e.ResponseWriter }
 func access(t *table, log *slog.Logger, bodyTime time.Duration) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		began, rule := time.Now(), t.of(r)
-		e := &entry{ResponseWriter: w}
+		e := &entry{ResponseWriter: w, stall: bodyTime}
+		dropNominated(r.Header)
 		ctx := context.WithValue(traced(r), entryKey{}, e)
 		r = r.WithContext(ctx)
 		if r.Header[keyField] != nil && r.Body != http.NoBody && slices.Contains(rule.methods, r.Method) {
@@ -82,6 +102,20 @@ func access(t *table, log *slog.Logger, bodyTime time.Duration) http.HandlerFunc
 		}
 		defer func() { e.log(log, r, rule, time.Since(began)) }()
 		rule.handler.ServeHTTP(e, r)
+	}
+}
+
+// dropNominated takes out the fields that Connection names, which the service does not get (RFC 9110, section 7.6.1),
+// so that none counts that it does not see. The key counts all the same.
+func dropNominated(h http.Header) {
+	for _, line := range h["Connection"] {
+		for name := range strings.SplitSeq(line, ",") {
+			switch name = textproto.CanonicalMIMEHeaderKey(strings.TrimSpace(name)); name {
+			case keyField, "Upgrade", "Te", "Trailer", "Keep-Alive", "Http2-Settings": // which have a meaning here
+			default:
+				delete(h, name)
+			}
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"mime"
 	"net/http"
 	"net/http/httputil"
+	"net/textproto"
 	"net/url"
 	"strconv"
 	"strings"
@@ -52,6 +53,9 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w = passing{writer{w}}
 	}
 	f.proxy.ServeHTTP(w, r)
+	for _, name := range []string{outcomeField, http.TrailerPrefix + outcomeField} {
+		w.Header().Del(name) // in a trailer
+	}
 }
 
 // rewrite makes the request for the service. What tells of a run is ours: clients cannot set it.
@@ -62,8 +66,14 @@ func (f *forwarder) rewrite(p *httputil.ProxyRequest) {
 		p.Out.Header["X-Forwarded-For"] = p.In.Header["X-Forwarded-For"]
 	}
 	p.SetXForwarded()
-	for _, name := range []string{outcomeField, attemptField, derivedField} {
-		p.Out.Header.Del(name)
+	for name := range p.Out.Header {
+		switch textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-")) { // as CGI reads names
+		case outcomeField, attemptField, derivedField:
+			delete(p.Out.Header, name)
+		}
+	}
+	if sent, _, _ := strings.Cut(p.In.RequestURI, "?"); strings.HasPrefix(sent, "/") && !strings.HasPrefix(sent, "//") && sent != p.In.URL.EscapedPath() {
+		p.Out.URL.Opaque = strings.TrimSuffix(f.to.EscapedPath(), "/") + sent // as it came: net/url would spell it in another way
 	}
 	ctx := p.In.Context()
 	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(p.Out.Header))

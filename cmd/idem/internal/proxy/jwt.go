@@ -21,13 +21,14 @@ var signatures = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
 }
 
-// A verifier verifies tokens by the keys of a file. When none of them fits, it looks whether the file has changed.
+// A verifier verifies tokens by the keys of a file. It looks before each whether the file has changed: a key that was
+// taken out must not verify one more.
 type verifier struct {
 	JWT
 
-	mu    sync.Mutex
-	keys  []jose.JSONWebKey
-	dated time.Time
+	mu   sync.Mutex
+	keys []jose.JSONWebKey
+	of   os.FileInfo // the file that they are from
 }
 
 func newVerifier(c JWT) (*verifier, error) {
@@ -35,34 +36,33 @@ func newVerifier(c JWT) (*verifier, error) {
 		return nil, errors.New("scope: jwt:CLAIM needs the keys that verify tokens: jwt.jwks in the file, or --jwks")
 	}
 	v := &verifier{JWT: c}
-	_, err := v.read()
-	return v, err
+	return v, v.read()
 }
 
-// read reads the file if it is newer than the keys, and reports whether it was.
-func (v *verifier) read() (bool, error) {
+// read reads the file if it is another one than that of the keys.
+func (v *verifier) read() error {
 	info, err := os.Stat(v.JWKS)
-	if err != nil || info.ModTime().Equal(v.dated) {
-		return false, err
+	if err != nil || v.of != nil && os.SameFile(info, v.of) && info.ModTime().Equal(v.of.ModTime()) && info.Size() == v.of.Size() {
+		return err
 	}
 	text, err := os.ReadFile(v.JWKS)
 	if err != nil {
-		return false, err
+		return err
 	}
 	var set jose.JSONWebKeySet
 	if err := json.Unmarshal(text, &set); err != nil {
-		return false, fmt.Errorf("%s is not a JSON Web Key Set: %w", v.JWKS, err)
+		return fmt.Errorf("%s is not a JSON Web Key Set: %w", v.JWKS, err)
 	}
 	for _, k := range set.Keys {
 		if !k.IsPublic() {
-			return false, fmt.Errorf("%s: key %q is not a public key", v.JWKS, k.KeyID)
+			return fmt.Errorf("%s: key %q is not a public key", v.JWKS, k.KeyID)
 		}
 	}
 	if len(set.Keys) == 0 {
-		return false, fmt.Errorf("%s has no keys", v.JWKS)
+		return fmt.Errorf("%s has no keys", v.JWKS)
 	}
-	v.keys, v.dated = set.Keys, info.ModTime()
-	return true, nil
+	v.keys, v.of = set.Keys, info
+	return nil
 }
 
 // claim returns a claim of the request's token, once that is verified.
@@ -79,7 +79,7 @@ func (v *verifier) claim(r *http.Request, name string) (string, error) {
 	var known jwt.Claims
 	all := map[string]any{}
 	if err := v.verify(token, &known, &all); err != nil {
-		return "", fmt.Errorf("%w: %w", idempotency.ErrUnauthenticated, err)
+		return "", err
 	}
 	expected := jwt.Expected{Issuer: v.Issuer, Time: time.Now()}
 	if v.Audience != "" {
@@ -97,21 +97,18 @@ func (v *verifier) claim(r *http.Request, name string) (string, error) {
 
 // verify reads the claims of a token that one of the keys has signed.
 func (v *verifier) verify(token *jwt.JSONWebToken, claims ...any) error {
+	v.mu.Lock()
+	err := v.read()
+	keys := v.keys
+	v.mu.Unlock()
+	if err != nil { // nobody knows which keys are good
+		return fmt.Errorf("%w: %w", idempotency.ErrTryLater, err)
+	}
 	id := token.Headers[0].KeyID
-	for {
-		v.mu.Lock()
-		keys := v.keys
-		v.mu.Unlock()
-		for _, k := range keys {
-			if (id == "" || k.KeyID == "" || k.KeyID == id) && token.Claims(k.Key, claims...) == nil {
-				return nil
-			}
-		}
-		v.mu.Lock()
-		newer, err := v.read()
-		v.mu.Unlock()
-		if !newer {
-			return errors.Join(errors.New("no key of the file has signed it"), err)
+	for _, k := range keys {
+		if (id == "" || k.KeyID == "" || k.KeyID == id) && token.Claims(k.Key, claims...) == nil {
+			return nil
 		}
 	}
+	return fmt.Errorf("%w: no key of the file has signed it", idempotency.ErrUnauthenticated)
 }

@@ -137,7 +137,9 @@ func (h *hop) RoundTrip(r *http.Request) (*http.Response, error) {
 	op, run := idempotency.FromContext(r.Context())
 	if !run && (r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions) {
 		resp, err := h.transport.RoundTrip(r)
-		if err != nil {
+		if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
+			return nil, &failure{unsent, err}
+		} else if err != nil {
 			return nil, &failure{broken, err}
 		}
 		return resp, nil
@@ -174,6 +176,7 @@ func (h *hop) RoundTrip(r *http.Request) (*http.Response, error) {
 		w.end()
 		return nil, f
 	case run && resp.StatusCode != http.StatusSwitchingProtocols:
+		w.timer.Stop()
 		w.ReadCloser, w.resp, resp.Body = resp.Body, resp, w
 	}
 	return resp, nil
@@ -200,18 +203,17 @@ type watch struct {
 }
 
 func (w *watch) Read(p []byte) (int, error) {
+	w.timer.Reset(w.after) // it does not run while the client takes its time
 	n, err := w.ReadCloser.Read(p)
+	w.timer.Stop()
 	switch {
 	case err == nil:
-		w.timer.Reset(w.after)
 	case errors.Is(err, io.EOF):
-		w.timer.Stop()
 		if outcome := said(w.resp.Trailer); outcome != 0 {
 			w.op.SetOutcome(outcome)
 			delete(w.resp.Trailer, outcomeField)
 		}
 	default: // the proxy of net/http panics, so the run has no answer
-		w.timer.Stop()
 	}
 	return n, err
 }

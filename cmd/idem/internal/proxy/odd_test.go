@@ -1,0 +1,115 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// This file has clients and services that take their time, or spell a request in their own way.
+
+// dial sends a request by hand.
+func (f *front) dial(t *testing.T, request string) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	c, err := net.Dial("tcp", strings.TrimPrefix(f.URL, "http://"))
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	_, err = io.WriteString(c, request)
+	require.NoError(t, err)
+	return c, bufio.NewReader(c)
+}
+
+// A client that takes longer over an answer than the service may be silent gets all of it, and one that takes nothing
+// more keeps its key no longer than others may.
+func TestSlowReader(t *testing.T) {
+	t.Parallel()
+	const size = 16 << 20 // more than sockets hold
+	large := append(fmt.Appendf(nil, "HTTP/1.1 201 Created\r\nContent-Length: %d\r\n\r\n", size), bytes.Repeat([]byte("a"), size)...)
+	for name, stall := range map[string]time.Duration{"reads on": time.Minute, "has gone to sleep": 300 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := listen(t)
+			s := startRaw(t, l, func(_ int, c net.Conn) bool {
+				_, err := c.Write(large)
+				return err == nil
+			})
+			c := Default()
+			c.To, c.Timeout = s.url, 200*time.Millisecond
+			f := startFrontOn(t, &c, newTransport(false), stall)
+			_, in := f.dial(t, "POST / HTTP/1.1\r\nHost: shop\r\nAuthorization: Bearer alice\r\nIdempotency-Key: k\r\nContent-Length: 0\r\n\r\n")
+			resp, err := http.ReadResponse(in, nil)
+			require.NoError(t, err)
+			defer resp.Body.Close()
+			require.Equal(t, http.StatusCreated, resp.StatusCode)
+			if stall == time.Minute {
+				pause(5 * c.Timeout)
+				n, err := io.Copy(io.Discard, resp.Body)
+				require.NoError(t, err)
+				require.EqualValues(t, size, n)
+			}
+			require.Eventually(t, func() bool {
+				return f.send(t, http.MethodPost, "/", "k").Header.Get("Idempotency-Error") == "response-not-kept"
+			}, 20*time.Second, 20*time.Millisecond, "the run has ended, and is recorded")
+			require.Equal(t, 1, s.count())
+		})
+	}
+}
+
+// What counts is what the service gets.
+func TestServiceGetsWhatCounts(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(http.HandlerFunc(told))
+	defer s.Close()
+	f := startFront(t, s.URL, nil)
+	header := func(a answer) (h http.Header) {
+		require.NoError(t, json.Unmarshal([]byte(a.body), &h), a.body)
+		return h
+	}
+	first := f.send(t, http.MethodPost, "/", "k", "Content-Type: application/json", "Connection: content-type")
+	require.Empty(t, header(first)["Content-Type"])
+	require.Equal(t, "key-reused", f.send(t, http.MethodPost, "/", "k", "Content-Type: application/json").Header.Get("Idempotency-Error"))
+	require.Equal(t, http.StatusUnauthorized, f.send(t, http.MethodPost, "/", "l", "Connection: authorization").StatusCode)
+
+	got := header(f.send(t, http.MethodPost, "/", "m", "Idempotency_Attempt: 9", "idempotency_outcome: final", "X_Other: 1"))
+	require.Empty(t, got["Idempotency_attempt"])
+	require.Empty(t, got["Idempotency_outcome"])
+	require.NotEmpty(t, got["X_other"])
+
+	for i, target := range []string{"/orders/a%2Fb\u00fc", "/a%2f..%2f%2e%2e/[x]|y?q=1", "/plain%20path"} {
+		_, in := f.dial(t, fmt.Sprintf("POST %s HTTP/1.1\r\nHost: shop\r\nAuthorization: Bearer alice\r\nIdempotency-Key: t%d\r\nContent-Length: 0\r\n\r\n", target, i))
+		resp, err := http.ReadResponse(in, nil)
+		require.NoError(t, err)
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		resp.Body.Close()
+		require.Equal(t, []string{target}, header(answer{body: string(body)})["Target"])
+	}
+}
+
+// Without a key too, an outcome stays behind, and a service that is away is told of as such.
+func TestWithoutAKey(t *testing.T) {
+	t.Parallel()
+	s := startRaw(t, listen(t), func(_ int, c net.Conn) bool {
+		_, err := io.WriteString(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: Idempotency-Outcome, X-Sum\r\n\r\n0\r\nIdempotency-Outcome: final\r\nX-Sum: 1\r\n\r\n")
+		return err == nil
+	})
+	got := startFront(t, s.url, nil).send(t, http.MethodPost, "/", "")
+	require.Empty(t, got.Trailer.Get("Idempotency-Outcome"))
+	require.Equal(t, "1", got.Trailer.Get("X-Sum"))
+
+	away := listen(t)
+	away.Close()
+	got = startFront(t, "http://"+away.Addr().String(), nil).send(t, http.MethodGet, "/", "")
+	require.Equal(t, http.StatusBadGateway, got.StatusCode)
+	require.Contains(t, got.body, "has not reached it")
+}
