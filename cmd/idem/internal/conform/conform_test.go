@@ -20,7 +20,7 @@ import (
 )
 
 // ttl is how long servers keep a key where that is tried.
-const ttl = 2 * time.Second
+const ttl = 4 * time.Second
 
 // configOf tests a server as fast as it goes.
 func configOf(url, profile string) Config {

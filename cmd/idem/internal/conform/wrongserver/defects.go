@@ -46,7 +46,7 @@ var Defects = map[string][]string{
 	"lost-runs-again":       {"lost-effect", "lost-answer", "gone-effect"},
 	"lost-answer-changes":   {"lost-answer", "gone-answer"},
 	"crash-forgets":         {"crash-answer"},
-	"ends-early":            {"ttl-kept"},
+	"ends-early":            {"ttl-kept", "*"}, // a key that has ended fails all that comes later
 	"never-ends":            {"ttl-end"},
 	"no-expiry":             {"published-ttl-field"},
 	"plain-refusals":        {"problem-document"},
