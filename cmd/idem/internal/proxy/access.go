@@ -25,6 +25,9 @@ import (
 // answer.
 const bodyTime = 30 * time.Second
 
+// buffered is how much of an answer net/http keeps back until its handler has returned. Writing it does not block.
+const buffered = 2048
+
 // An entry is what the log tells of a request. A guard says a part of it, from the goroutine of the request.
 type entry struct {
 	http.ResponseWriter
@@ -66,7 +69,9 @@ func (e *entry) Write(p []byte) (int, error) {
 	if e.status == 0 {
 		e.status = http.StatusOK
 	}
-	defer e.hurry()()
+	if e.bytes+int64(len(p)) > buffered {
+		defer e.hurry()()
+	}
 	n, err := e.ResponseWriter.Write(p)
 	e.bytes += int64(n)
 	return n, err
