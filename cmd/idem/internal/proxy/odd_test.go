@@ -3,6 +3,7 @@ package proxy
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -29,40 +31,53 @@ func (f *front) dial(t *testing.T, request string) (net.Conn, *bufio.Reader) {
 	return c, bufio.NewReader(c)
 }
 
-// A client that takes longer over an answer than the service may be silent gets all of it, and one that takes nothing
-// more keeps its key no longer than others may.
-func TestSlowReader(t *testing.T) {
+// A client that takes nothing of its answer any more keeps its key no longer than others may, and the run is recorded.
+func TestSleepingReader(t *testing.T) {
 	t.Parallel()
 	const size = 16 << 20 // more than sockets hold
 	large := append(fmt.Appendf(nil, "HTTP/1.1 201 Created\r\nContent-Length: %d\r\n\r\n", size), bytes.Repeat([]byte("a"), size)...)
-	for name, stall := range map[string]time.Duration{"reads on": time.Minute, "has gone to sleep": 300 * time.Millisecond} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			l := listen(t)
-			s := startRaw(t, l, func(_ int, c net.Conn) bool {
-				_, err := c.Write(large)
-				return err == nil
-			})
-			c := Default()
-			c.To, c.Timeout = s.url, 200*time.Millisecond
-			f := startFrontOn(t, &c, newTransport(false), stall)
-			_, in := f.dial(t, "POST / HTTP/1.1\r\nHost: shop\r\nAuthorization: Bearer alice\r\nIdempotency-Key: k\r\nContent-Length: 0\r\n\r\n")
-			resp, err := http.ReadResponse(in, nil)
+	s := startRaw(t, listen(t), func(_ int, c net.Conn) bool {
+		_, err := c.Write(large)
+		return err == nil
+	})
+	c := Default()
+	c.To = s.url
+	f := startFrontOn(t, &c, newTransport(false), 300*time.Millisecond)
+	_, in := f.dial(t, "POST / HTTP/1.1\r\nHost: shop\r\nAuthorization: Bearer alice\r\nIdempotency-Key: k\r\nContent-Length: 0\r\n\r\n")
+	resp, err := http.ReadResponse(in, nil)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	require.Equal(t, http.StatusCreated, resp.StatusCode)
+	require.Eventually(t, func() bool {
+		return f.send(t, http.MethodPost, "/", "k").Header.Get("Idempotency-Error") == "response-not-kept"
+	}, 20*time.Second, 20*time.Millisecond)
+	require.Equal(t, 1, s.count())
+}
+
+// While a client takes its time over an answer, its service is not silent.
+func TestSilenceIsThatOfTheService(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		body, service := io.Pipe()
+		w := &watch{ReadCloser: body, resp: &http.Response{}, after: time.Second, cancel: cancel}
+		w.timer = time.AfterFunc(w.after, func() { cancel(errSilent) })
+		defer w.Close()
+		go func() { _, _ = service.Write([]byte("ab")) }()
+		for range 2 {
+			_, err := w.Read(make([]byte, 1))
 			require.NoError(t, err)
-			defer resp.Body.Close()
-			require.Equal(t, http.StatusCreated, resp.StatusCode)
-			if stall == time.Minute {
-				pause(5 * c.Timeout)
-				n, err := io.Copy(io.Discard, resp.Body)
-				require.NoError(t, err)
-				require.EqualValues(t, size, n)
-			}
-			require.Eventually(t, func() bool {
-				return f.send(t, http.MethodPost, "/", "k").Header.Get("Idempotency-Error") == "response-not-kept"
-			}, 20*time.Second, 20*time.Millisecond, "the run has ended, and is recorded")
-			require.Equal(t, 1, s.count())
-		})
-	}
+			time.Sleep(time.Hour) // the client's
+			require.NoError(t, ctx.Err())
+		}
+		go func() {
+			time.Sleep(2 * time.Second) // the service's
+			_, _ = service.Write([]byte("c"))
+		}()
+		_, err := w.Read(make([]byte, 1))
+		require.NoError(t, err)
+		require.ErrorIs(t, context.Cause(ctx), errSilent)
+	})
 }
 
 // What counts is what the service gets.

@@ -176,7 +176,6 @@ func (h *hop) RoundTrip(r *http.Request) (*http.Response, error) {
 		w.end()
 		return nil, f
 	case run && resp.StatusCode != http.StatusSwitchingProtocols:
-		w.timer.Stop()
 		w.ReadCloser, w.resp, resp.Body = resp.Body, resp, w
 	}
 	return resp, nil
