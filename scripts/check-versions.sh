@@ -9,7 +9,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-earlier=aa98578f8cf3883bc9ff8c37edbd3f7c34c6150d
+earlier=2b785f23efec3421a90574e24ac14bbd965670a9
 refused=0
 
 if ! git cat-file -e "$earlier^{commit}" 2>/dev/null; then

@@ -94,13 +94,12 @@ func (e *entry) hurry() (done func()) {
 func (e *entry) Unwrap() http.ResponseWriter { return e.ResponseWriter }
 
 // access serves a request by its rule, and logs it.
-func access(t *table, log *slog.Logger, bodyTime time.Duration) http.HandlerFunc {
+func access(t *table, log slog.Handler, bodyTime time.Duration) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		began, rule := time.Now(), t.of(r)
 		e := &entry{ResponseWriter: w, stall: bodyTime}
 		dropNominated(r.Header)
-		ctx := context.WithValue(traced(r), entryKey{}, e)
-		r = r.WithContext(ctx)
+		r = r.WithContext(context.WithValue(traced(r), entryKey{}, e))
 		if r.Header[keyField] != nil && r.Body != http.NoBody && slices.Contains(rule.methods, r.Method) {
 			// A guard reads the whole body before it does anything else. net/http lifts the deadline then.
 			_ = http.NewResponseController(w).SetReadDeadline(began.Add(bodyTime))
@@ -124,21 +123,25 @@ func dropNominated(h http.Header) {
 	}
 }
 
-// traced returns the context of a request with its span, or with a new one if it brings none.
+// traced returns the context of a request with its span. One that brings none gets a new one, in its header too.
 func traced(r *http.Request) context.Context {
-	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+	ctx := r.Context()
+	if r.Header["Traceparent"] != nil {
+		ctx = propagation.TraceContext{}.Extract(ctx, propagation.HeaderCarrier(r.Header))
+	}
 	if trace.SpanContextFromContext(ctx).IsValid() {
 		return ctx
 	}
 	var id [24]byte
 	_, _ = rand.Read(id[:]) // never fails
-	return trace.ContextWithSpanContext(ctx, trace.NewSpanContext(trace.SpanContextConfig{
-		TraceID: trace.TraceID(id[:16]), SpanID: trace.SpanID(id[16:]),
-	}))
+	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID(id[:16]), SpanID: trace.SpanID(id[16:])})
+	delete(r.Header, "Tracestate") // of a span that is not valid
+	r.Header["Traceparent"] = []string{"00-" + span.TraceID().String() + "-" + span.SpanID().String() + "-00"}
+	return trace.ContextWithSpanContext(ctx, span)
 }
 
 // log writes the line. Neither keys nor scopes are in it, nor queries, which may have secrets.
-func (e *entry) log(log *slog.Logger, r *http.Request, by *rule, took time.Duration) {
+func (e *entry) log(log slog.Handler, r *http.Request, by *rule, took time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	result := string(e.met.Kind)
@@ -161,5 +164,7 @@ func (e *entry) log(log *slog.Logger, r *http.Request, by *rule, took time.Durat
 	if e.met.Code != "" {
 		attrs = append(attrs, slog.String("code", string(e.met.Code)))
 	}
-	log.LogAttrs(r.Context(), slog.LevelInfo, "request", attrs...)
+	line := slog.NewRecord(time.Now(), slog.LevelInfo, "request", 0) // without the place in the code, which costs
+	line.AddAttrs(attrs...)
+	_ = log.Handle(r.Context(), line)
 }

@@ -3,7 +3,6 @@ package proxy
 import (
 	"encoding/json"
 	"flag"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -114,7 +113,7 @@ func TestRuleOfARequest(t *testing.T) {
 	t.Parallel()
 	c, err := readConfig(t, example)
 	require.NoError(t, err)
-	table, _, err := c.build(idempotency.NewMemoryStore(), slog.New(slog.DiscardHandler))
+	table, _, err := c.build(idempotency.NewMemoryStore(), unlogged)
 	require.NoError(t, err)
 	for request, want := range map[string]string{
 		"POST /payouts/7":            "POST /payouts/{id}",

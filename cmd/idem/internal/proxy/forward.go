@@ -13,8 +13,6 @@ import (
 	"strings"
 	"sync"
 
-	"go.opentelemetry.io/otel/propagation"
-
 	"example.com/idempotency"
 	"example.com/idempotency/problem"
 )
@@ -53,9 +51,8 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w = passing{writer{w}}
 	}
 	f.proxy.ServeHTTP(w, r)
-	for _, name := range []string{outcomeField, http.TrailerPrefix + outcomeField} {
-		w.Header().Del(name) // in a trailer
-	}
+	delete(w.Header(), outcomeField) // in a trailer
+	delete(w.Header(), http.TrailerPrefix+outcomeField)
 }
 
 // rewrite makes the request for the service. What tells of a run is ours: clients cannot set it.
@@ -75,13 +72,13 @@ func (f *forwarder) rewrite(p *httputil.ProxyRequest) {
 	if sent, _, _ := strings.Cut(p.In.RequestURI, "?"); strings.HasPrefix(sent, "/") && !strings.HasPrefix(sent, "//") && sent != p.In.URL.EscapedPath() {
 		p.Out.URL.Opaque = strings.TrimSuffix(f.to.EscapedPath(), "/") + sent // as it came: net/url would spell it in another way
 	}
+	p.Out.Header["Traceparent"] = p.In.Header["Traceparent"][:1] // although Connection may name it, as the key
 	ctx := p.In.Context()
-	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(p.Out.Header))
 	op, run := idempotency.FromContext(ctx)
 	if !run {
 		return
 	}
-	p.Out.Header[keyField] = p.In.Header[keyField] // although Connection may name it
+	p.Out.Header[keyField] = p.In.Header[keyField]
 	p.Out.Header.Set(attemptField, strconv.Itoa(op.Attempt()))
 	p.Out.Header.Del("Expect") // the body is here
 	if f.config.DerivedKey {
@@ -92,7 +89,7 @@ func (f *forwarder) rewrite(p *httputil.ProxyRequest) {
 // judge takes the outcome out of an answer.
 func (*forwarder) judge(resp *http.Response) error {
 	outcome := said(resp.Header)
-	resp.Header.Del(outcomeField)
+	delete(resp.Header, outcomeField)
 	if op, run := idempotency.FromContext(resp.Request.Context()); run && outcome != 0 {
 		op.SetOutcome(outcome)
 	}
@@ -133,7 +130,7 @@ func refuse(w http.ResponseWriter, p problem.Document) {
 type writer struct{ http.ResponseWriter }
 
 func (w writer) WriteHeader(status int) {
-	w.Header().Del(outcomeField)
+	delete(w.Header(), outcomeField)
 	w.ResponseWriter.WriteHeader(status)
 }
 

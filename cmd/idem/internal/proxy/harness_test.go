@@ -36,7 +36,7 @@ func startFront(t *testing.T, to string, change func(*Config)) *front {
 	log := new(guardtest.LockedBuffer)
 	logger := slog.New(slog.NewJSONHandler(log, nil))
 	store := idempotency.NewMemoryStore()
-	table, handler, err := c.build(store, logger)
+	table, handler, err := c.build(store, logs{logger, logger.Handler()})
 	require.NoError(t, err)
 	s := httptest.NewUnstartedServer(handler)
 	s.Config.Protocols = new(http.Protocols)

@@ -81,6 +81,9 @@ func (t *table) add(pattern string) (err error) {
 // of returns the rule of a request. The router is asked for the pattern only: it would send clients elsewhere
 // for a path that is not clean, and refuse methods.
 func (t *table) of(r *http.Request) *rule {
+	if len(t.rules) == 1 {
+		return t.rules[everything]
+	}
 	_, pattern := t.mux.Handler(r)
 	if found := t.rules[pattern]; found != nil {
 		return found

@@ -25,7 +25,7 @@ import (
 // A server is a proxy that is ready to serve.
 type server struct {
 	config *Config
-	log    *slog.Logger
+	log    logs
 	store  idempotency.Store
 	close  func()
 	table  *table
@@ -36,35 +36,35 @@ type server struct {
 
 // Check says what is wrong with a configuration, without its store and its service.
 func (c *Config) Check() error {
-	_, _, err := c.build(idempotency.NewMemoryStore(), slog.New(slog.DiscardHandler))
+	_, _, err := c.build(idempotency.NewMemoryStore(), unlogged)
 	_, err2 := c.Store.kind()
 	return errors.Join(err, err2)
 }
 
 // build makes the rules and their handlers.
-func (c *Config) build(store idempotency.Store, log *slog.Logger, common ...idempotency.Option) (*table, http.Handler, error) {
+func (c *Config) build(store idempotency.Store, log logs, common ...idempotency.Option) (*table, http.Handler, error) {
 	to, h2c, err := c.target()
 	scope, err2 := scopeOf(c.Scope, c.JWT)
 	if errs := errors.Join(err, err2); errs != nil {
 		return nil, nil, errs
 	}
-	t, err := newTable(c, store, scope, append(common, idempotency.WithLogger(log), idempotency.WithObserver(observe))...)
+	t, err := newTable(c, store, scope, append(common, idempotency.WithLogger(log.Logger), idempotency.WithObserver(observe))...)
 	if err != nil {
 		return nil, nil, err
 	}
 	transport := newTransport(h2c)
 	for _, r := range t.rules {
-		r.handler = newForwarder(c, to, &hop{transport, h2c, r.Timeout}, log)
+		r.handler = newForwarder(c, to, &hop{transport, h2c, r.Timeout}, log.Logger)
 		if r.guard != nil {
 			r.handler = r.guard.Handler(r.handler)
 		}
 	}
-	return t, access(t, log, bodyTime), nil
+	return t, access(t, log.requests, bodyTime), nil
 }
 
 // newServer opens the store and makes the handlers.
-func newServer(ctx context.Context, c *Config, logTo io.Writer) (s *server, err error) {
-	s = &server{config: c, log: slog.New(slog.NewJSONHandler(logTo, nil))}
+func newServer(ctx context.Context, c *Config, log logs) (s *server, err error) {
+	s = &server{config: c, log: log}
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
@@ -89,7 +89,9 @@ func newServer(ctx context.Context, c *Config, logTo io.Writer) (s *server, err 
 
 // Run serves until ctx ends, and then ends what is under way. Its log is JSON, a line for each request.
 func Run(ctx context.Context, c Config, logTo io.Writer) error {
-	s, err := newServer(ctx, &c, logTo)
+	log, flush := newLogs(logTo)
+	defer flush()
+	s, err := newServer(ctx, &c, log)
 	if err != nil {
 		return err
 	}
@@ -99,11 +101,11 @@ func Run(ctx context.Context, c Config, logTo io.Writer) error {
 	if err != nil {
 		return err
 	}
-	front := serverOf(s.front, s.log)
+	front := serverOf(s.front, s.log.Logger)
 	front.Protocols = new(http.Protocols)
 	front.Protocols.SetHTTP1(true)
 	front.Protocols.SetUnencryptedHTTP2(true)
-	back := serverOf(s.back, s.log)
+	back := serverOf(s.back, s.log.Logger)
 	failed := make(chan error, 2)
 	if c.Admin != "off" {
 		l, err := open.Listen(ctx, "tcp", c.Admin)
@@ -176,7 +178,7 @@ func (t *table) protections() (all []protection) {
 
 // Print writes the rules that a configuration makes, as a table.
 func (c *Config) Print(w io.Writer) error {
-	t, _, err := c.build(idempotency.NewMemoryStore(), slog.New(slog.DiscardHandler))
+	t, _, err := c.build(idempotency.NewMemoryStore(), unlogged)
 	if err != nil {
 		return err
 	}

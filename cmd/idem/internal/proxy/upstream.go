@@ -151,7 +151,12 @@ func (h *hop) RoundTrip(r *http.Request) (*http.Response, error) {
 		w.timer = time.AfterFunc(w.after, func() { w.cancel(errSilent) })
 	}
 	s := &sending{shared: h.h2c}
-	out := r.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: s.gotConn}))
+	if around := httptrace.ContextClientTrace(ctx); around != nil { // of the proxy of net/http, made for this request
+		around.GotConn = s.gotConn
+	} else {
+		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: s.gotConn})
+	}
+	out := r.WithContext(ctx)
 	out.GetBody = nil
 	if h.h2c && out.Body == nil {
 		out.Body = io.NopCloser(new(empty)) // with a body, HTTP/2 is not repeated; connections are shared there

@@ -85,7 +85,7 @@ func startFrontOn(t *testing.T, c *Config, transport *http.Transport, body time.
 			r.handler = r.guard.Handler(r.handler)
 		}
 	}
-	s := httptest.NewServer(access(table, log, body))
+	s := httptest.NewServer(access(table, log.Handler(), body))
 	t.Cleanup(func() {
 		s.Close()
 		transport.CloseIdleConnections()
