@@ -53,6 +53,10 @@ func cpu(t *testing.T, p *process) int {
 	return user + system
 }
 
+// most is how much of the bare proxy's time a request may take on memory. It is above what docs/explanation/performance.md
+// says, because other work disturbs single turns.
+const most = 1.3
+
 // PROXY_OVERHEAD=1 measures how much processor time a request takes, in units of what it takes the proxy of
 // net/http alone. Both take turns on the same machine.
 func TestOverhead(t *testing.T) {
@@ -65,7 +69,7 @@ func TestOverhead(t *testing.T) {
 		_, _ = io.WriteString(w, answer)
 	}))
 	defer s.Close()
-	const clients, each, turns = 8, 500, 9
+	const clients, each, turns = 8, 500, 15
 	transport := &http.Transport{MaxIdleConnsPerHost: clients}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport}
@@ -117,6 +121,9 @@ func TestOverhead(t *testing.T) {
 			ratios = append(ratios, float64(g)/float64(b))
 		}
 		slices.Sort(ratios)
+		if name == "memory" {
+			require.Less(t, ratios[turns/2], most)
+		}
 		requests := float64(clients * each * turns)
 		t.Logf("%s: %.2f times (%.2f to %.2f); %.0f µs a request, and %.0f µs without a guard", name, ratios[turns/2], ratios[0], ratios[turns-1], float64(ours)*1e4/requests, float64(theirs)*1e4/requests)
 	}
