@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 
@@ -91,6 +92,9 @@ func (p *progress) reserve(w Writer) error {
 		return ErrRunEnded
 	case p.going, p.tx != nil && p.tx.State() != store.TxGivenUp && p.tx.State() != store.TxRefused:
 		return ErrJoined
+	case p.steps != nil && len(p.steps.turns) > 0:
+		// The step would be recorded although its rows may be rolled back with the run.
+		return fmt.Errorf("%w: the transaction of the run begins inside a step: use StepTx, or begin it when no step is in hand", ErrStepMisuse)
 	case w != nil && !w.HoldBack():
 		return ErrAnswerSent
 	}

@@ -69,6 +69,18 @@ func TestWrongJoinsAreRefused(t *testing.T) {
 				return errors.Join(http.NewResponseController(w).Flush(), joins(s, r))
 			}, idempotency.ErrAnswerSent,
 		},
+		"in a step, which would be recorded without its rows": {
+			nil, func(s *guardtest.TxStore, _ http.ResponseWriter, r *http.Request) error {
+				_, err := idempotency.Step(r.Context(), "order", func(ctx context.Context) (int, error) { return 1, s.InTx(ctx, insert) })
+				return err
+			}, idempotency.ErrStepMisuse,
+		},
+		"in a step, with the context of the request": {
+			nil, func(s *guardtest.TxStore, _ http.ResponseWriter, r *http.Request) error {
+				_, err := idempotency.Step(r.Context(), "order", func(context.Context) (int, error) { return 1, joins(s, r) })
+				return err
+			}, idempotency.ErrStepMisuse,
+		},
 		"a large answer": {
 			nil, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) error {
 				_, err := w.Write(make([]byte, 3000))
