@@ -72,7 +72,7 @@ func (r registration) Unregister() error {
 
 // WithStore makes [ObserveGuard] report how many records of the store are held, how long the first
 // of them has been, and how long it is until the first one is deleted unresolved. The index of the
-// store finds them among millions, and they are counted once a minute at most. All processes that
+// store finds them among millions, and they are counted again after five seconds at the earliest. All processes that
 // share a store report the same: take the maximum, not the sum. The store must be a store.Lister.
 //
 // While they cannot be counted within five seconds, there are no such gauges, and the error handler

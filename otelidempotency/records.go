@@ -14,8 +14,10 @@ import (
 // This file reports the held records of a store, which its index finds among millions.
 
 const (
-	// heldEvery is how often held records are counted at most, however often metrics are collected.
-	heldEvery = time.Minute
+	// heldEvery is how often held records are counted at most, however often metrics are collected. If
+	// counting takes long there are many, and a twentieth of the time is spent on it.
+	heldEvery = 5 * time.Second
+	heldShare = 20
 	// heldTimeout bounds the time for it.
 	heldTimeout = 5 * time.Second
 	// page is how many records the store reads at once.
@@ -27,7 +29,8 @@ type held struct {
 	store store.Lister
 
 	mu   sync.Mutex
-	at   time.Time
+	at   time.Time     // of the last count
+	took time.Duration // by it
 	last doubt
 	err  error
 }
@@ -44,9 +47,10 @@ type doubt struct {
 func (h *held) take(ctx context.Context) (doubt, time.Duration, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.at.IsZero() || time.Since(h.at) >= heldEvery {
+	if h.at.IsZero() || time.Since(h.at) >= max(heldEvery, heldShare*h.took) {
 		h.at = time.Now()
 		h.last, h.err = h.count(ctx)
+		h.took = time.Since(h.at)
 	}
 	return h.last, time.Since(h.at), h.err
 }

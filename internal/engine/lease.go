@@ -135,7 +135,7 @@ func newOwner() (o store.Owner) {
 // bearWitness notes that the record is completed. A store of this process does not forget it.
 func (l *Lease) bearWitness() {
 	if !l.core.local {
-		l.core.witnesses.Add(report.Witness{Name: l.Name, Route: l.Route, Began: note.Read(l.claim.Note).Started, TTL: l.rules.TTL})
+		l.core.witnesses.Add(report.Witness{Name: l.Name, Owner: l.claim.Owner, Route: l.Route, Began: note.Read(l.claim.Note).Started, TTL: l.rules.TTL})
 	}
 }
 

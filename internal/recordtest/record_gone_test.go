@@ -36,6 +36,13 @@ func TestStoreThatHasForgottenIsToldOf(t *testing.T) {
 			_, err := st.inspected.Claim(t.Context(), all[0].Key, store.Claim{Owner: store.Owner{1}, Lease: time.Hour, Retention: time.Hour})
 			require.NoError(t, err)
 		}, "has lost 1 of the last 4 records"},
+		"another has run again what was lost, and has recorded it": {func(t *testing.T, _ *desk, st *listed, all []store.Entry) {
+			forget(t, st, all[0])
+			owner := store.Owner{1}
+			_, err := st.inspected.Claim(t.Context(), all[0].Key, store.Claim{Owner: owner, Lease: time.Hour, Retention: time.Hour})
+			require.NoError(t, err)
+			require.NoError(t, st.inspected.Complete(t.Context(), all[0].Key, owner, store.Completion{TTL: time.Hour}))
+		}, "has lost 1 of the last 4 records"},
 		"somebody has told this process to forget it": {func(t *testing.T, d *desk, _ *listed, all []store.Entry) {
 			for _, e := range all {
 				require.NoError(t, d.Forget(t.Context(), idempotency.Key{Record: e.Key}, e.Record.Seen(), idempotency.Decision{}))

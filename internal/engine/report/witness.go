@@ -20,7 +20,8 @@ type Witnesses struct {
 // A Witness is a completed record, with what an event says of it.
 type Witness struct {
 	Name, Route string
-	Began       time.Time // of the run
+	Owner       store.Owner // of the run, which no other record ever has
+	Began       time.Time   // of the run
 	TTL         time.Duration
 }
 
@@ -37,10 +38,14 @@ func (ws *Witnesses) Add(w Witness) {
 
 // Drop takes a record out: it is being forgotten on purpose, or is told of.
 func (ws *Witnesses) Drop(name string) {
+	ws.drop(func(w Witness) bool { return w.Name == name })
+}
+
+func (ws *Witnesses) drop(which func(Witness) bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	for i := range ws.last {
-		if ws.last[i].Name == name {
+		if which(ws.last[i]) {
 			ws.last[i] = Witness{}
 		}
 	}
@@ -59,9 +64,9 @@ func (ws *Witnesses) Hear(get func(name string) (store.Record, error)) (known in
 		}
 		rec, err := get(w.Name)
 		switch {
-		case errors.Is(err, store.ErrNotFound) || err == nil && rec.State != store.Completed:
+		case errors.Is(err, store.ErrNotFound), err == nil && (rec.State != store.Completed || rec.Owner != w.Owner):
 			gone = append(gone, w)
-			ws.Drop(w.Name)
+			ws.drop(func(one Witness) bool { return one == w })
 		case err == nil:
 			known++
 		}

@@ -87,6 +87,10 @@ func newServer(ctx context.Context, c *Config, log logs) (s *server, err error) 
 	return s, err
 }
 
+// lookEvery is how often the proxy looks for keys that are held although no client comes back, and for records that
+// the store has forgotten.
+const lookEvery = 15 * time.Second
+
 // Run serves until ctx ends, and then ends what is under way. Its log is JSON, a line for each request.
 func Run(ctx context.Context, c Config, logTo io.Writer) error {
 	log, flush := newLogs(logTo)
@@ -106,7 +110,7 @@ func Run(ctx context.Context, c Config, logTo io.Writer) error {
 	front.Protocols.SetHTTP1(true)
 	front.Protocols.SetUnencryptedHTTP2(true)
 	back := serverOf(s.back, s.log.Logger)
-	failed := make(chan error, 2)
+	failed := make(chan error, 3)
 	if c.Admin != "off" {
 		l, err := open.Listen(ctx, "tcp", c.Admin)
 		if err != nil {
@@ -117,6 +121,7 @@ func Run(ctx context.Context, c Config, logTo io.Writer) error {
 	}
 	c.Listen = listener.Addr().String()
 	go func() { failed <- front.Serve(listener) }()
+	go func() { failed <- s.table.root.Reconcile(ctx, lookEvery) }()
 	s.announce()
 	select {
 	case err = <-failed:

@@ -1,0 +1,344 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/internal/inspect"
+	"example.com/idempotency/internal/redistest"
+)
+
+// This file is a bad night: a service that knows nothing of us stands behind idem proxy, with a real Redis, and things
+// go wrong. Somebody sees it in the metrics that the shipped alerts read, and settles it with idem. No line of code is
+// written for that.
+
+// nightLease and nightPatience are the proxy's lease and timeout.
+const nightLease, nightPatience = 2 * time.Second, 2 * time.Second
+
+// A bank is the service: it books, and answers when it may.
+type bank struct {
+	*httptest.Server
+	booked  atomic.Int32
+	stuck   atomic.Bool
+	release chan struct{} // lets those who are stuck go
+}
+
+func newBank(t *testing.T) *bank {
+	t.Helper()
+	b := &bank{release: make(chan struct{})}
+	b.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		n := b.booked.Add(1)
+		if b.stuck.Load() {
+			<-b.release
+		}
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprintf(w, "booked %d", n)
+	}))
+	t.Cleanup(func() { close(b.release); b.Close() })
+	return b
+}
+
+// A night is a proxy in a process of its own.
+type night struct {
+	t            *testing.T
+	bank         *bank
+	redis        string // its URL, for the proxy and for idem
+	cmd          *exec.Cmd
+	front, admin string
+}
+
+func newNight(t *testing.T, redisAddr string) *night {
+	t.Helper()
+	n := &night{t: t, bank: newBank(t), redis: "redis://" + redisAddr}
+	n.start()
+	t.Cleanup(func() { n.kill() })
+	return n
+}
+
+// start runs the proxy until it is killed.
+func (n *night) start() {
+	n.t.Helper()
+	self, err := os.Executable()
+	require.NoError(n.t, err)
+	n.cmd = exec.CommandContext(context.Background(), self, "proxy", "--to", n.bank.URL, "--redis", n.redis, "--listen", "127.0.0.1:0",
+		"--admin", "127.0.0.1:0", "--recovery", "hold", "--lease", nightLease.String(), "--timeout", nightPatience.String())
+	n.cmd.Args[0] = "idem"
+	n.cmd.Path = self
+	log, err := n.cmd.StderrPipe()
+	require.NoError(n.t, err)
+	require.NoError(n.t, n.cmd.Start())
+	lines := bufio.NewScanner(log)
+	for lines.Scan() {
+		var line struct{ Msg, On, Admin string }
+		if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "listening" {
+			n.front, n.admin = line.On, line.Admin
+			break
+		}
+	}
+	require.NotEmpty(n.t, n.front)
+	go func() { _, _ = io.Copy(io.Discard, log) }()
+}
+
+func (n *night) kill() {
+	_ = n.cmd.Process.Kill()
+	_ = n.cmd.Wait()
+}
+
+// post sends a payment, and returns the status and the body of the answer, or 0.
+func (n *night) post(key string) (int, string) {
+	r, err := http.NewRequestWithContext(n.t.Context(), http.MethodPost, "http://"+n.front+"/payments", strings.NewReader(`{"amount":100}`))
+	if err != nil {
+		return 0, err.Error()
+	}
+	r.Header.Set("Authorization", "Bearer alice")
+	r.Header.Set("Idempotency-Key", key)
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(body)
+}
+
+// metric returns the largest value of a metric that has such labels.
+func (n *night) metric(pattern string) (most float64) {
+	resp, err := http.Get("http://" + n.admin + "/metrics")
+	if err != nil {
+		return 0
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(resp.Body)
+	for _, m := range regexp.MustCompile(`(?m)^`+pattern+` (\S+)$`).FindAllSubmatch(text, -1) {
+		v, _ := strconv.ParseFloat(string(m[len(m)-1]), 64)
+		most = max(most, v)
+	}
+	return most
+}
+
+// signal waits until a metric is above a value, and returns how long that took.
+func (n *night) signal(since time.Time, pattern string, above float64) time.Duration {
+	n.t.Helper()
+	require.Eventually(n.t, func() bool { return n.metric(pattern) > above }, guardtest.Patience, 20*time.Millisecond, pattern)
+	return time.Since(since)
+}
+
+// Metrics that the shipped alerts read.
+const (
+	heldNow     = `idempotency_records\{[^}]*idempotency_state="held"[^}]*\}`
+	runAge      = `idempotency_run_age_seconds\{[^}]*\}`
+	recordsGone = `idempotency_incidents_total\{[^}]*idempotency_incident="record-gone"[^}]*\}`
+	turnedAway  = `idempotency_requests_total\{[^}]*idempotency_result="store-unavailable"[^}]*\}`
+)
+
+// idem calls the command line, which must succeed.
+func (n *night) idem(args ...string) string {
+	n.t.Helper()
+	got := call(n.t, append(args, "--redis", n.redis)...)
+	require.Equal(n.t, inspect.ExitOK, got.code, got.err)
+	return got.out
+}
+
+// decide settles the one record that is held, as a person does: held, why, resolve.
+func (n *night) decide(since time.Time, decision ...string) time.Duration {
+	n.t.Helper()
+	var held struct{ Record, Seen string }
+	require.NoError(n.t, json.Unmarshal([]byte(n.idem("held", "-o", "json")), &held))
+	require.Contains(n.t, n.idem("why", held.Record), "Nobody knows")
+	n.idem(append([]string{"resolve", held.Record, decision[0], "--seen", held.Seen, "--reason", "asked the bank", "--actor", "ada"}, decision[1:]...)...)
+	return time.Since(since)
+}
+
+// tell writes a row of the table in docs/explanation/durability.md.
+func (n *night) tell(seen, settled time.Duration) {
+	n.t.Helper()
+	n.t.Logf("first signal after %.1f s, settled after %.1f s, lines of own code: 0", seen.Seconds(), settled.Seconds())
+}
+
+func TestBadNight(t *testing.T) {
+	t.Parallel()
+	t.Run("a process is killed between the effect and its record", func(t *testing.T) {
+		t.Parallel()
+		n := newNight(t, redistest.Start(t).Addr)
+		n.bank.stuck.Store(true)
+		go n.post("k")
+		require.Eventually(t, func() bool { return n.bank.booked.Load() == 1 }, guardtest.Patience, time.Millisecond)
+		n.kill()
+		killed := time.Now()
+		n.start()
+		seen := n.signal(killed, heldNow, 0)
+		status, _ := n.post("k")
+		require.Equal(t, http.StatusConflict, status)
+		settled := n.decide(killed, "final", "--unsealed", "--status", "201", "--body", "booked 1")
+		status, body := n.post("k")
+		require.Equal(t, http.StatusCreated, status)
+		require.Equal(t, "booked 1", body)
+		require.EqualValues(t, 1, n.bank.booked.Load())
+		n.tell(seen, settled)
+	})
+	t.Run("a service hangs", func(t *testing.T) {
+		t.Parallel()
+		n := newNight(t, redistest.Start(t).Addr)
+		n.bank.stuck.Store(true)
+		began := time.Now()
+		answered := make(chan int, 1)
+		go func() { status, _ := n.post("k"); answered <- status }()
+		seen := n.signal(began, runAge, 0.5)
+		require.Equal(t, http.StatusConflict, <-answered)
+		n.signal(began, heldNow, 0)
+		n.bank.stuck.Store(false)
+		settled := n.decide(began, "not-executed")
+		status, _ := n.post("k")
+		require.Equal(t, http.StatusCreated, status)
+		n.tell(seen, settled)
+	})
+	t.Run("Redis comes back empty", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t)
+		n := newNight(t, server.Addr)
+		status, _ := n.post("k")
+		require.Equal(t, http.StatusCreated, status)
+		server.Kill()
+		server.Restart(t)
+		emptied := time.Now()
+		require.Eventually(t, func() bool { status, _ := n.post("k"); return status == http.StatusCreated }, guardtest.Patience, 20*time.Millisecond)
+		n.tell(n.signal(emptied, recordsGone, 0), time.Since(emptied))
+	})
+	t.Run("Redis is full", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t)
+		n := newNight(t, server.Addr)
+		server.Do(t, "CONFIG", "SET", "maxmemory", "1")
+		full := time.Now()
+		status, _ := n.post("k")
+		require.Equal(t, http.StatusServiceUnavailable, status)
+		require.Zero(t, n.bank.booked.Load())
+		seen := n.signal(full, turnedAway, 0)
+		got := call(t, "doctor", "--redis", n.redis)
+		require.Equal(t, inspect.ExitUnhealthy, got.code)
+		require.Regexp(t, `memory +fail`, got.out)
+		server.Do(t, "CONFIG", "SET", "maxmemory", "0")
+		require.Eventually(t, func() bool { status, _ := n.post("k"); return status == http.StatusCreated }, guardtest.Patience, 20*time.Millisecond)
+		require.EqualValues(t, 1, n.bank.booked.Load())
+		n.tell(seen, time.Since(full))
+	})
+	t.Run("Redis fails over during a run", func(t *testing.T) {
+		t.Parallel()
+		master := redistest.Start(t)
+		replica := redistest.StartReplica(t, master)
+		way := newWay(t, master.Addr)
+		n := newNight(t, way.Addr().String())
+		n.bank.stuck.Store(true)
+		answered := make(chan int, 1)
+		go func() { status, _ := n.post("k"); answered <- status }()
+		require.Eventually(t, func() bool { return n.bank.booked.Load() == 1 }, guardtest.Patience, time.Millisecond)
+		master.Do(t, "WAIT", 1, 1000)
+		master.Kill()
+		killed := time.Now()
+		status, _ := n.post("another")
+		require.Equal(t, http.StatusServiceUnavailable, status)
+		seen := n.signal(killed, turnedAway, 0)
+		replica.Do(t, "REPLICAOF", "NO", "ONE")
+		way.turn(replica.Addr)
+		n.bank.stuck.Store(false)
+		n.bank.release <- struct{}{}
+		require.Equal(t, http.StatusCreated, <-answered)
+		status, body := n.post("k")
+		require.Equal(t, http.StatusCreated, status)
+		require.Equal(t, "booked 1", body, "the claim was on the replica, and the run recorded its answer there")
+		n.tell(seen, time.Since(killed))
+	})
+	t.Run("among many records", func(t *testing.T) {
+		t.Parallel()
+		server := redistest.Start(t)
+		n := newNight(t, server.Addr)
+		n.post("first")
+		many := 20_000 // 2,000,000 take 1 GB
+		if text := os.Getenv("STORY_RECORDS"); text != "" {
+			many, _ = strconv.Atoi(text)
+		}
+		server.Do(t, "EVAL", `local of = redis.call('KEYS', 'idem:*') for i, k in ipairs(of) do if redis.call('TYPE', k).ok == 'hash' then
+			local d = redis.call('DUMP', k) for i = 1, tonumber(ARGV[1]) do redis.call('RESTORE', k .. i, 86400000, d) end return end end`, 0, many)
+		require.Greater(t, server.Do(t, "DBSIZE"), int64(many))
+		n.bank.stuck.Store(true)
+		began := time.Now()
+		go n.post("k")
+		n.signal(began, heldNow, 0)
+		held := time.Now()
+		n.idem("held")
+		t.Logf("the first page of held among %d records took %v", many, time.Since(held))
+		require.Less(t, time.Since(held), time.Second)
+		n.decide(began, "final", "--unsealed", "--status", "201")
+	})
+}
+
+// A way leads to a server, and can be turned to another.
+type way struct {
+	net.Listener
+	mu    sync.Mutex
+	to    string
+	conns []net.Conn
+}
+
+func newWay(t *testing.T, to string) *way {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	w := &way{Listener: l, to: to}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go w.lead(c)
+		}
+	}()
+	t.Cleanup(func() { _ = l.Close(); w.turn("") })
+	return w
+}
+
+func (w *way) lead(c net.Conn) {
+	defer c.Close()
+	w.mu.Lock()
+	to := w.to
+	w.conns = append(w.conns, c)
+	w.mu.Unlock()
+	up, err := net.Dial("tcp", to)
+	if err != nil {
+		return
+	}
+	defer up.Close()
+	go func() { _, _ = io.Copy(up, c); _ = up.Close() }()
+	_, _ = io.Copy(c, up)
+}
+
+// turn ends the connections, and leads new ones to another server.
+func (w *way) turn(to string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.to = to
+	for _, c := range w.conns {
+		_ = c.Close()
+	}
+	w.conns = nil
+}
