@@ -113,7 +113,7 @@ var (
 
 	// ErrStepMisuse says that the program uses steps wrongly: a name that is empty, too
 	// long or used twice in a run, a step inside a step, a step after its run has
-	// ended, a transaction of the run that begins while a step is in hand (see [WithTransaction]),
+	// ended, a transaction of the run that begins while a step, or a run inside of it, is in hand (see [WithTransaction]),
 	// more steps than a record has room for, a value that cannot be encoded, is
 	// larger than 64 KiB, or was recorded in a form that cannot be decoded. Only an error about the value comes after the
 	// function has run.

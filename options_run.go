@@ -196,8 +196,8 @@ func WithWait(d time.Duration) Option {
 // It changes what the end of a run means. An [Unknown] outcome becomes [NotExecuted]: a server
 // error, a panic, a process that died. The next request runs again, also under [Hold], which
 // applies only after [ErrUncertain] and [Operation.SetOutcome] with Unknown. What begun steps have
-// done stays, and so do their records. So no transaction of the run begins while a step is in hand: it
-// is refused with [ErrStepMisuse]. A handler of such a route that does anything elsewhere, in
+// done stays, and so do their records. So no transaction of the run begins while a step, or a run inside
+// of it, is in hand: it is refused with [ErrStepMisuse]. A handler of such a route that does anything elsewhere, in
 // another database for example, must do it in a [Step].
 //
 // The guard sends no byte before the commit: an answer that is larger than

@@ -15,7 +15,7 @@ import (
 // transaction for a record and its owner.
 //
 // Errors: [idempotency.ErrNoTransaction], [idempotency.ErrOtherStore], [idempotency.ErrJoined],
-// [idempotency.ErrStepMisuse] while a step of the run is in hand, [idempotency.ErrAnswerSent] and [idempotency.ErrRunEnded]; and those of begin, after which another Join
+// [idempotency.ErrStepMisuse] while a step of the run, or a run inside of it, is in hand, [idempotency.ErrAnswerSent] and [idempotency.ErrRunEnded]; and those of begin, after which another Join
 // may be tried. A transaction that was given up may be followed by another. It may be called from several
 // goroutines.
 func Join(

@@ -12,6 +12,7 @@ import (
 type progress struct {
 	mu    sync.Mutex
 	steps *stepRoom // nil until a step is taken
+	inner int       // the runs in hand inside of this one
 	ended bool
 
 	tx    store.Transaction
@@ -83,6 +84,13 @@ func (p *progress) transaction() store.Transaction {
 	return p.tx
 }
 
+// contain notes that so many more runs are in hand inside of this one.
+func (p *progress) contain(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.inner += n
+}
+
 // reserve takes the place of the transaction.
 func (p *progress) reserve(w Writer) error {
 	p.mu.Lock()
@@ -92,9 +100,9 @@ func (p *progress) reserve(w Writer) error {
 		return ErrRunEnded
 	case p.going, p.tx != nil && p.tx.State() != store.TxGivenUp && p.tx.State() != store.TxRefused:
 		return ErrJoined
-	case p.steps != nil && len(p.steps.turns) > 0:
-		// The step would be recorded although its rows may be rolled back with the run.
-		return fmt.Errorf("%w: the transaction of the run begins inside a step: use StepTx, or begin it when no step is in hand", ErrStepMisuse)
+	case p.inner > 0, p.steps != nil && len(p.steps.turns) > 0:
+		// What is in hand would be recorded although its rows may be rolled back with this run.
+		return fmt.Errorf("%w: the transaction of the run begins while a step, or a run inside of it, is in hand: use StepTx, or the context of the inner run", ErrStepMisuse)
 	case w != nil && !w.HoldBack():
 		return ErrAnswerSent
 	}

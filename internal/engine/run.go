@@ -89,6 +89,10 @@ func (u *Run) Perform(t Task) (Verdict, Ending) {
 	running := &u.Lease.core.running
 	running.Add(1)
 	defer running.Add(-1)
+	if u.op.outer != nil {
+		u.op.outer.progress.contain(1)
+		defer u.op.outer.progress.contain(-1)
+	}
 	defer u.ctx.end()
 	u.Lease.keep(&u.ctx)
 	judged := false

@@ -81,6 +81,13 @@ func TestWrongJoinsAreRefused(t *testing.T) {
 				return err
 			}, idempotency.ErrStepMisuse,
 		},
+		"in a run inside, with the context of the request": {
+			nil, func(s *guardtest.TxStore, _ http.ResponseWriter, r *http.Request) error {
+				inner := guardtest.NewGuard(t, guardtest.NewTxStore())
+				_, _, err := idempotency.Do(r.Context(), inner, idempotency.Key{Scope: "acme", Value: "k"}, func(context.Context) (int, error) { return 1, joins(s, r) })
+				return err
+			}, idempotency.ErrStepMisuse,
+		},
 		"a large answer": {
 			nil, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) error {
 				_, err := w.Write(make([]byte, 3000))

@@ -25,7 +25,8 @@ func (s *Store) JoinsTransactions() {}
 // then, which is [store.ErrCommittedAlone] if f may have committed.
 //
 // When another transaction is in the way (40001, 40P01), InTx rolls back and runs f again, up to
-// ten times. f must not do anything that a rollback does not undo.
+// ten times. f must not do anything that a rollback does not undo, so it takes no step:
+// when f runs again, the name of the step is used twice.
 //
 // Outside of a run it is an ordinary transaction, which is committed before InTx returns. In a run
 // without WithTransaction it returns [idempotency.ErrNoTransaction]. Errors of a second
