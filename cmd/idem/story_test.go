@@ -168,7 +168,7 @@ func (n *night) decide(since time.Time, decision ...string) time.Duration {
 	return time.Since(since)
 }
 
-// tell writes a row of the table in docs/explanation/durability.md.
+// tell says what stands in the table of docs/explanation/durability.md.
 func (n *night) tell(seen, settled time.Duration) {
 	n.t.Helper()
 	n.t.Logf("first signal after %.1f s, settled after %.1f s, lines of own code: 0", seen.Seconds(), settled.Seconds())
@@ -272,7 +272,7 @@ func TestBadNight(t *testing.T) {
 		server := redistest.Start(t)
 		n := newNight(t, server.Addr)
 		n.post("first")
-		many := 20_000 // 2,000,000 take 1 GB
+		many := 20_000 // two million take half a minute
 		if text := os.Getenv("STORY_RECORDS"); text != "" {
 			many, _ = strconv.Atoi(text)
 		}
