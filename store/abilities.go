@@ -56,6 +56,10 @@ type Settlement struct {
 	// caller saw them. A record that becomes released loses them; one that becomes completed
 	// keeps all its steps.
 	Undone map[string][]byte
+	// Note is what the caller wants to remember of the decision, in at most 512 bytes that mean
+	// nothing to a store. The store puts it into the record's Notes with [AppendDecision], in the same
+	// atomic step. An empty Note is none.
+	Note []byte
 }
 
 // An Inspector is a [Store] whose records an operator can look at and settle.
@@ -76,8 +80,9 @@ type Inspector interface {
 	// by [Store.Complete]. Without one it becomes released and loses the steps that are
 	// undone, in one atomic step. The owner has lost the claim. It can neither complete nor
 	// release the record any more, but it may claim a released record like anybody else.
-	// The record still tells who the owner was: repeating a successful call is success, unless
-	// somebody has claimed the record since.
+	// The record still tells who the owner was: repeating a successful call is success and changes
+	// nothing, unless somebody has claimed the record since. With another Note it is the decision of
+	// somebody else who came later: that is ErrChanged. Without one it is a repeated call.
 	//
 	// Errors: [ErrNotFound]; [ErrCorrupt]; [ErrChanged] when the record is not held, or is
 	// not what was seen, or when a step that is undone is not there or has another value;

@@ -17,6 +17,23 @@ func AppendNote(notes, note []byte) []byte {
 	return history.Append(make([]byte, 0, room), notes, note)
 }
 
-// EachNote returns the notes that [AppendNote] has put together, oldest first. It ends where it can
+// AppendDecision is AppendNote for the note of a [Settlement]. It goes beside the notes of runs, and the last 8
+// decisions stay, however many runs there are.
+func AppendDecision(notes, note []byte) []byte {
+	if len(note) == 0 {
+		return notes
+	}
+	return history.AppendDecision(nil, notes, note)
+}
+
+// LastDecision returns the note of the last decision, or nil if there is none. By that a store tells a call of
+// [Inspector.Resolve] that is repeated from the same decision of somebody else.
+func LastDecision(notes []byte) []byte { return history.LastDecision(notes) }
+
+// EachDecision returns the notes of decisions that [AppendDecision] has put into the notes, oldest first. They
+// are parts of the memory that it was given.
+func EachDecision(notes []byte) iter.Seq[[]byte] { return history.Decisions(notes) }
+
+// EachNote returns the notes of runs that [AppendNote] has put together, oldest first. It ends where it can
 // read no further. The notes are parts of the memory that it was given.
 func EachNote(notes []byte) iter.Seq[[]byte] { return history.All(notes) }

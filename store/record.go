@@ -102,7 +102,9 @@ type Record struct {
 	// Notes are those of the claims that were granted, one for each attempt, oldest first, as
 	// [AppendNote] puts them together and [EachNote] reads them. There are at most 16: a store drops the oldest.
 	// They include the caller's own if Mine is set. An attempt whose claim had no note is left
-	// out, and a [Lister] may return only the last of them.
+	// out, and a [Lister] may return only the last of them. Beside them are the notes of the last 8 decisions
+	// that had one, as [AppendDecision] adds them and [EachDecision] reads them. Claim and a Lister may leave
+	// these out.
 	Notes []byte
 	// Label is that of the last claim that was granted. Claim may leave it out.
 	Label string

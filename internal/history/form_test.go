@@ -16,5 +16,12 @@ func TestStoredFormOfTheNotes(t *testing.T) {
 		Encode: func() []byte { return Append(nil, Append(nil, Append(nil, nil, []byte("first")), nil), long) },
 		Decode: func(stored []byte) (any, error) { return slices.Collect(All(stored)), nil },
 		Want:   [][]byte{[]byte("first"), long},
+	}, formtest.Case{
+		Name:   "decided",
+		Encode: func() []byte { return AppendDecision(nil, Append(nil, nil, []byte("first")), []byte("by ada")) },
+		Decode: func(stored []byte) (any, error) {
+			return [2][][]byte{slices.Collect(All(stored)), slices.Collect(Decisions(stored))}, nil
+		},
+		Want: [2][][]byte{{[]byte("first")}, {[]byte("by ada")}},
 	})
 }

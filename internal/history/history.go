@@ -1,19 +1,67 @@
 // Package history is the form in which stores keep the notes of a record: one list of bytes, oldest
-// note first, each preceded by its length as a varint. Reading the list allocates nothing.
+// note first, each preceded by its length as a varint. If anything was decided about the record, a list of
+// the notes of decisions follows the notes of its runs, behind a separator. Reading the notes of runs allocates nothing.
 package history
 
 import (
+	"bytes"
 	"encoding/binary"
 	"iter"
 )
 
-// MaxNotes is how many notes a record keeps.
-const MaxNotes = 16
+const (
+	// MaxNotes is how many notes of runs a record keeps.
+	MaxNotes = 16
+	// MaxDecisions is how many notes of decisions it keeps beside them.
+	MaxDecisions = 8
+)
 
-// Append appends to dst the list with one more note, without the oldest of too many. An empty note
-// is none.
+// separator is a length that no note has. A version that knows of no decisions takes it for the end of what
+// it can read: it sees the runs as they are, and its Append leaves the decisions out.
+var separator = binary.AppendUvarint(nil, 1<<35-1)
+
+// Append appends to dst the list with one more note of a run, without the oldest of too many. An empty
+// note is none.
 func Append(dst, list, note []byte) []byte {
-	surplus := Len(list) - MaxNotes
+	runs, decisions := parts(list)
+	return Join(appendTo(dst, runs, note, MaxNotes), decisions)
+}
+
+// AppendDecision appends to dst the list with one more note of a decision, without the oldest of too many.
+// An empty note is none.
+func AppendDecision(dst, list, note []byte) []byte {
+	runs, decisions := parts(list)
+	return Join(appendTo(dst, runs, nil, MaxNotes), appendTo(nil, decisions, note, MaxDecisions))
+}
+
+// Decision returns a list of decisions with one note, which may be empty.
+func Decision(note []byte) []byte { return appendTo(nil, nil, note, MaxDecisions) }
+
+// Join appends a list of decisions to one of runs.
+func Join(runs, decisions []byte) []byte {
+	if len(decisions) == 0 {
+		return runs
+	}
+	return append(append(runs, separator...), decisions...)
+}
+
+// parts returns the lists of the runs and of the decisions.
+func parts(list []byte) (runs, decisions []byte) {
+	for rest := list; ; {
+		if after, ok := bytes.CutPrefix(rest, separator); ok {
+			return list[: len(list)-len(rest) : len(list)-len(rest)], after
+		}
+		size, n := binary.Uvarint(rest)
+		if n <= 0 || size > uint64(len(rest)-n) {
+			return list, nil
+		}
+		rest = rest[n+int(size):]
+	}
+}
+
+// appendTo appends to dst the last notes of a list with one more, at most so many.
+func appendTo(dst, list, note []byte, most int) []byte {
+	surplus := Len(list) - most
 	if len(note) > 0 {
 		surplus++
 	}
@@ -29,7 +77,19 @@ func Append(dst, list, note []byte) []byte {
 	return dst
 }
 
-// All returns the notes of the list as far as it can be read. They are parts of its memory.
+// Decisions returns the notes of decisions as far as they can be read. They are parts of the list's memory.
+func Decisions(list []byte) iter.Seq[[]byte] {
+	_, decisions := parts(list)
+	return All(decisions)
+}
+
+// LastDecision returns the last note of a decision, or nil if there is none.
+func LastDecision(list []byte) []byte {
+	_, decisions := parts(list)
+	return Last(decisions)
+}
+
+// All returns the notes of runs as far as the list can be read. They are parts of its memory.
 func All(list []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for {
@@ -41,7 +101,7 @@ func All(list []byte) iter.Seq[[]byte] {
 	}
 }
 
-// Len returns how many notes there are.
+// Len returns how many notes of runs there are.
 func Len(list []byte) (n int) {
 	for range All(list) {
 		n++
@@ -49,7 +109,7 @@ func Len(list []byte) (n int) {
 	return n
 }
 
-// Last returns the last note, or nil if there is none.
+// Last returns the last note of a run, or nil if there is none.
 func Last(list []byte) (last []byte) {
 	for note := range All(list) {
 		last = note

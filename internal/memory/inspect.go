@@ -49,6 +49,7 @@ func (s *Store) Resolve(ctx context.Context, key string, seen store.Seen, settle
 		case c == nil && !sh.hasSteps(r, settled.Undone):
 			return store.ErrChanged
 		}
+		s.room.charge(sh.keepDecision(r, settled.Note), r.tenant)
 		r.flags |= byHand // The run that lost the claim can no longer record its own answer.
 		if c != nil {
 			done := *c

@@ -95,14 +95,33 @@ func (sh *shard) keepNote(r entry, c *store.Claim) {
 	}
 }
 
+// maxDecisionLen is how much of the note of a decision is kept.
+const maxDecisionLen = 512
+
+// keepDecision adds the note of a decision, and returns how many bytes the record has grown by. There is no
+// answer yet.
+func (sh *shard) keepDecision(r entry, note []byte) int {
+	if len(note) == 0 {
+		return 0
+	}
+	old, _ := sh.values.Value(*r.value)
+	notes := store.AppendDecision(old, note[:min(len(note), maxDecisionLen)])
+	before := r.value.Size()
+	sh.values.Set(&sh.records, r.slot, r.value, notes, nil)
+	return r.value.Size() - before
+}
+
 // keepAnswer records the answer, for good. A large one is in memory of its own already: see ownMemory.
 func (sh *shard) keepAnswer(r entry, answer []byte) {
-	if len(answer) > maxSmallAnswer {
-		sh.records.addRare(r).large = answer
-		return
-	}
 	notes, _ := sh.values.Value(*r.value)
-	sh.values.Set(&sh.records, r.slot, r.value, notes, answer)
+	switch {
+	case len(answer) > maxSmallAnswer:
+		sh.records.addRare(r).large = answer
+	case len(notes)+len(answer) > slab.MaxValue: // there are many decisions
+		sh.records.addRare(r).large = bytes.Clone(answer)
+	default:
+		sh.values.Set(&sh.records, r.slot, r.value, notes, answer)
+	}
 }
 
 // ownMemory returns a copy of a large answer. The copy is made before the lock is taken.

@@ -63,12 +63,12 @@ func (sh *shard) stepsByName(r entry) map[string][]byte {
 
 // resolvedTo reports whether the record is as Resolve leaves it.
 func (sh *shard) resolvedTo(r entry, s store.Settlement) bool {
+	var out store.Record
+	sh.see(&out, r, 0)
 	switch {
-	case !r.is(byHand):
+	case !r.is(byHand) || len(s.Note) > 0 && !bytes.Equal(store.LastDecision(out.Notes), s.Note):
 		return false
 	case s.Completion != nil:
-		var out store.Record
-		sh.see(&out, r, 0)
 		return r.state == store.Completed && bytes.Equal(out.Answer, s.Completion.Answer)
 	}
 	rare := sh.records.rareOf(r)

@@ -2,6 +2,7 @@ package redisproto
 
 import (
 	"bytes"
+	"iter"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,13 @@ import (
 	"example.com/idempotency/store"
 	"github.com/stretchr/testify/require"
 )
+
+func texts(notes iter.Seq[[]byte]) (all []string) {
+	for note := range notes {
+		all = append(all, string(note))
+	}
+	return all
+}
 
 // A connection that has lost its place hands out the reply to another's claim. It must not
 // start a run.
@@ -120,12 +128,13 @@ func TestRedisRecords(t *testing.T) {
 	// The reply of a lookup tells the same, without the answer.
 	h.Status, h.Size = 201, 6
 	whole = string(h.Encode())
-	r, header, err := ParseGet([]string{"60000", whole, "1", "\x04notelabel", "\x05first", "", "sealed", "charge", "paid"})
+	r, header, err := ParseGet([]string{"60000", whole, "1", "\x04notelabel", "\x05first", "", "sealed", "\x04ada.", "charge", "paid"})
 	require.NoError(t, err)
 	require.Equal(t, whole, header)
 	require.Equal(t, h.Status, r.Status)
 	require.Equal(t, h.Size, r.Size)
-	require.Equal(t, "\x05first\x04note", string(r.Notes))
+	require.Equal(t, []string{"first", "note"}, texts(store.EachNote(r.Notes)))
+	require.Equal(t, []string{"ada."}, texts(store.EachDecision(r.Notes)))
 	require.Equal(t, "label", r.Label)
 	require.Equal(t, "sealed", string(r.SealedKey))
 	require.Equal(t, map[string][]byte{"charge": []byte("paid")}, r.Steps)
@@ -133,11 +142,11 @@ func TestRedisRecords(t *testing.T) {
 	for name, reply := range map[string][]string{
 		"no header": {"60000", "", "1"}, "no answer": {"60000", whole, ""}, "no expiry": {"-1", whole, "1"}, "no number": {"x", whole, "1"},
 	} {
-		_, header, err := ParseGet(append(reply, "", "", "", ""))
+		_, header, err := ParseGet(append(reply, "", "", "", "", ""))
 		require.ErrorIs(t, err, store.ErrCorrupt, name)
 		require.Equal(t, reply[1], header, name)
 	}
-	_, _, err = ParseGet([]string{"-1", "\x02 and more", "", "", "", "", ""})
+	_, _, err = ParseGet([]string{"-1", "\x02 and more", "", "", "", "", "", ""})
 	require.ErrorIs(t, err, store.ErrUnreadableHere)
 	_, _, err = ParseGet([]string{"-2"})
 	require.ErrorIs(t, err, store.ErrNotFound)

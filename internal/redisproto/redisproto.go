@@ -23,12 +23,13 @@ const (
 	// FieldHeader is the name of the field that is read on its own.
 	FieldHeader = "m"
 
-	fieldAnswer  = "r"
-	fieldStep    = "s:" // and the name of the step
-	fieldNote    = "n"
-	fieldLabel   = "l"
-	fieldKey     = "k"
-	fieldHistory = "h"
+	fieldAnswer    = "r"
+	fieldStep      = "s:" // and the name of the step
+	fieldNote      = "n"
+	fieldLabel     = "l"
+	fieldKey       = "k"
+	fieldHistory   = "h"
+	fieldDecisions = "d"
 )
 
 // SummaryFields are the names of the fields that are read for a list. [ParseSummary] reads their

@@ -47,7 +47,7 @@ func (h *Header) ParseClaim(reply []string) (r Record, detached string, err erro
 	}
 	r = found.record(ttl)
 	if len(reply) >= 5 {
-		r.Notes = parseNotes(reply[3], reply[4])
+		r.Notes = parseNotes(reply[3], reply[4], "")
 	}
 	if r.Fingerprint != h.Fingerprint {
 		found.holdLapsed(&r)
@@ -85,7 +85,7 @@ func ParseGet(reply []string) (r Record, header string, err error) {
 	if len(reply) == 1 && reply[0] == "-2" {
 		return r, "", store.ErrNotFound
 	}
-	if len(reply) < 7 {
+	if len(reply) < 8 {
 		return r, "", fmt.Errorf("the reply to a lookup has %d values", len(reply))
 	}
 	header = reply[1]
@@ -99,9 +99,9 @@ func ParseGet(reply []string) (r Record, header string, err error) {
 	case h.State == store.Completed && reply[2] == "":
 		return Record{}, header, ErrMissingAnswer
 	}
-	r.Notes, r.Label = parseNotes(reply[3], reply[4]), parseLabel(reply[3], reply[5])
+	r.Notes, r.Label = parseNotes(reply[3], reply[4], reply[7]), parseLabel(reply[3], reply[5])
 	r.SealedKey = optional(reply[6])
-	r.Steps = pairs(reply[7:])
+	r.Steps = pairs(reply[8:])
 	return r, header, nil
 }
 
@@ -142,7 +142,7 @@ func ParseRecord(ttl time.Duration, fields map[string]string) (Record, error) {
 		}
 		r.Answer = []byte(answer)
 	}
-	r.Notes = parseNotes(fields[fieldNote], fields[fieldHistory])
+	r.Notes = parseNotes(fields[fieldNote], fields[fieldHistory], fields[fieldDecisions])
 	r.Label = parseLabel(fields[fieldNote], fields[fieldLabel])
 	r.SealedKey = optional(fields[fieldKey])
 	for field, value := range fields {
@@ -184,7 +184,7 @@ func ParseSummary(ttl time.Duration, values []any) (Record, error) {
 	header, note, label, sealedKey := fields[0], fields[1], fields[2], fields[3]
 	_, r, err := parse(ttl, header)
 	if err == nil {
-		r.Notes, r.Label, r.SealedKey = parseNotes(note, ""), parseLabel(note, label), optional(sealedKey)
+		r.Notes, r.Label, r.SealedKey = parseNotes(note, "", ""), parseLabel(note, label), optional(sealedKey)
 	}
 	return r, err
 }
@@ -192,13 +192,13 @@ func ParseSummary(ttl time.Duration, values []any) (Record, error) {
 // MaxNote is the greatest length of a note or a label.
 const MaxNote = 64
 
-// parseNotes returns the notes that the fields n and h hold. They are the list of package history,
+// parseNotes returns the notes that the fields n, h and d hold. They are the list of package history,
 // with an empty note for a claim that has a label and no note.
-func parseNotes(last, earlier string) []byte {
+func parseNotes(last, earlier, decisions string) []byte {
 	if last != "" {
 		earlier += last[:min(len(last), 1+int(last[0]))]
 	}
-	return history.Append(nil, []byte(earlier), nil)
+	return history.Join(history.Append(nil, []byte(earlier), nil), []byte(decisions))
 }
 
 // parseLabel returns the label that the fields n and l hold.

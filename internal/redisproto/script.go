@@ -7,6 +7,7 @@ import (
 	"maps"
 	"time"
 
+	"example.com/idempotency/internal/history"
 	"example.com/idempotency/store"
 )
 
@@ -197,10 +198,10 @@ func Get(name string) Call { return newCall(&getScript, name) }
 func Whole(name string) Call { return newCall(&wholeScript, name) }
 
 // ResolveReleased returns the call that makes a held record claimable and takes away the
-// steps that are undone. Refused: the record is not held, is not that attempt of the owner, or
-// one of the steps has another value.
-func ResolveReleased(name string, owner store.Owner, attempt int, channel string, undone map[string][]byte) Call {
-	args := []any{owner[:], attempt, int(store.Released), channel, "", ""}
+// steps that are undone. Note is that of the decision. Refused: the record is not held, is not that attempt
+// of the owner, or one of the steps has another value; or it was released with another note.
+func ResolveReleased(name string, owner store.Owner, attempt int, channel string, note []byte, undone map[string][]byte) Call {
+	args := []any{owner[:], attempt, int(store.Released), channel, "", "", history.Decision(note)}
 	for step, value := range undone {
 		args = append(args, fieldStep+step, value)
 	}
@@ -208,9 +209,10 @@ func ResolveReleased(name string, owner store.Owner, attempt int, channel string
 }
 
 // ResolveCompleted returns the call that gives a held record an answer and keeps it for the
-// TTL of the answer. Refused: the record is not held, or is not that attempt of the owner.
-func ResolveCompleted(name string, owner store.Owner, attempt int, channel string, a Answer) Call {
-	return newCall(&resolveScript, name, owner[:], attempt, int(store.Completed), channel, a.header(), a.Bytes)
+// TTL of the answer. Note is that of the decision. Refused: the record is not held, or is not that attempt of
+// the owner; or it was completed with another note.
+func ResolveCompleted(name string, owner store.Owner, attempt int, channel string, note []byte, a Answer) Call {
+	return newCall(&resolveScript, name, owner[:], attempt, int(store.Completed), channel, a.header(), a.Bytes, history.Decision(note))
 }
 
 // Forget returns the call that removes a record. Refused: the record is not that attempt of the

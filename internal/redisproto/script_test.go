@@ -29,7 +29,7 @@ func TestRedisCalls(t *testing.T) {
 			ReleaseUndone("name", owner, "channel", time.Minute, false, true), ReleaseUndone("name", owner, "channel", 0, true, false),
 			Complete("name", owner, "channel", answer), CompleteDetached("name", owner, "channel", answer),
 		},
-		"resolve": {ResolveReleased("name", owner, 1, "channel", nil), ResolveReleased("name", owner, 1, "channel", map[string][]byte{"step": nil}), ResolveCompleted("name", owner, 1, "channel", answer)},
+		"resolve": {ResolveReleased("name", owner, 1, "channel", nil, nil), ResolveReleased("name", owner, 1, "channel", []byte("note"), map[string][]byte{"step": nil}), ResolveCompleted("name", owner, 1, "channel", nil, answer)},
 		"get":     {Get("name")},
 		"enter":   {Enter("name", NewMember(owner, "key"), true, nil), Enter("name", NewMember(owner, "key"), false, []Member{NewMember(owner, "settled")})},
 		"drop":    {Drop("name", []Place{{NewMember(owner, "key"), 1}})},

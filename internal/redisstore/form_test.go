@@ -151,6 +151,10 @@ func TestStoredFormOfARecord(t *testing.T) {
 			require.NoError(t, s.Hold(t.Context(), "key", owner))
 			return s.Resolve(t.Context(), "key", store.Seen{Owner: owner, Attempt: 1, State: store.Held}, store.Settlement{})
 		}),
+		of("decided", true, func(s formServer) error {
+			require.NoError(t, s.Hold(t.Context(), "key", owner))
+			return s.Resolve(t.Context(), "key", store.Seen{Owner: owner, Attempt: 1, State: store.Held}, store.Settlement{Note: []byte("by ada")})
+		}),
 	)
 }
 

@@ -192,6 +192,7 @@ func (r *Row) Resolve(seen store.Seen, s store.Settlement, now Moment) (changed 
 			delete(have, name)
 		}
 	}
+	r.Notes = store.AppendDecision(r.Notes, s.Note)
 	r.Marks |= ByHand // The run that lost the claim can no longer record its own answer.
 	if s.Completion != nil {
 		r.complete(*s.Completion, now)
@@ -206,7 +207,7 @@ func (r *Row) Resolve(seen store.Seen, s store.Settlement, now Moment) (changed 
 // resolvedTo reports whether the row is as Resolve leaves it.
 func (r *Row) resolvedTo(s store.Settlement, have map[string][]byte) bool {
 	switch {
-	case !r.is(ByHand):
+	case !r.is(ByHand) || len(s.Note) > 0 && !bytes.Equal(store.LastDecision(r.Notes), s.Note):
 		return false
 	case s.Completion != nil:
 		return r.State == store.Completed && bytes.Equal(r.Answer, s.Completion.Answer)

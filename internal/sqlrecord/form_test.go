@@ -131,6 +131,10 @@ func TestStoredFormOfARow(t *testing.T) {
 			require.NoError(t, changed(r.Hold(owner, now)))
 			return changed(r.Resolve(r.seenAs(store.Held), store.Settlement{}, now))
 		}),
+		of("decided", true, func(r *Row) error {
+			require.NoError(t, changed(r.Hold(owner, now)))
+			return changed(r.Resolve(r.seenAs(store.Held), store.Settlement{Note: []byte("by ada")}, now))
+		}),
 	)
 }
 

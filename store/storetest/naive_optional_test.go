@@ -160,7 +160,10 @@ func (s *naiveStore) Resolve(ctx context.Context, key string, seen store.Seen, s
 		state, kept, answer = store.Completed, c.TTL, s.own("Resolve", c.Answer)
 	}
 	byHand := r.byHand || s.is("Resolve takes what a run did for a repeated call")
-	if r.State == state && byHand && bytes.Equal(r.Answer, answer) && s.undone(r, settled.Undone) && !s.is("Resolve cannot be repeated") {
+	if r.State == state && byHand && bytes.Equal(r.Answer, answer) && s.undone(r, settled.Undone) && !s.is("Resolve cannot be repeated") && s.decided(r, settled.Note) {
+		if s.is("a repeated decision is another one") {
+			s.decide(r, settled.Note)
+		}
 		return nil
 	}
 	held := r.State == store.Held || r.lapsed() && r.hold && !s.is("Resolve does not see a lapsed hold")
@@ -177,9 +180,13 @@ func (s *naiveStore) Resolve(ctx context.Context, key string, seen store.Seen, s
 	if s.is("a resolution forgets the steps") || s.is("Resolve undoes all steps") && settled.Undone != nil {
 		r.Steps = nil
 	}
+	if s.is("a refused decision is kept") {
+		s.decide(r, settled.Note)
+	}
 	if !s.undo(r, settled.Undone) {
 		return store.ErrChanged
 	}
+	s.decide(r, settled.Note)
 	s.settle(key, r, state, kept)
 	r.Answer, r.byHand = answer, true
 	if c != nil && !s.is("Resolve forgets the status") {
@@ -253,6 +260,11 @@ func (s *naiveStore) Forget(ctx context.Context, key string, seen store.Seen) er
 func (s *naiveStore) outlive(r, old *naiveRecord) {
 	if s.is("steps outlive their record") {
 		r.Steps = old.Steps
+	}
+	if s.is("decisions outlive their record") {
+		for note := range store.EachDecision(old.Notes) {
+			r.Notes = store.AppendDecision(r.Notes, note)
+		}
 	}
 	if s.is("notes outlive their record") {
 		r.Notes = old.Notes

@@ -111,6 +111,9 @@ func (s *naiveStore) see(r *naiveRecord) store.Record {
 	}
 	if r.given != nil {
 		out.Notes = store.AppendNote(nil, r.given)
+		if s.is("decision keeps what it was given") {
+			out.Notes = store.AppendDecision(nil, r.given)
+		}
 	}
 	out.TTL, out.Age = r.expires.Sub(now), now.Sub(r.touched)
 	if r.endless() {

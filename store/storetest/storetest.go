@@ -39,6 +39,7 @@ var allCases = slices.Concat(
 	contextCases,
 	contextStoreCases,
 	noteCases,
+	decisionCases,
 	stepCases,
 	watcherCases,
 	lookupCases,

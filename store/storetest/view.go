@@ -176,6 +176,19 @@ func (r view) notes(want ...string) view {
 	return r
 }
 
+// decisions expects exactly these notes of decisions.
+func (r view) decisions(want ...string) view {
+	r.t.Helper()
+	var got []string
+	for note := range store.EachDecision(r.Notes) {
+		got = append(got, string(note))
+	}
+	if !slices.Equal(got, want) {
+		r.t.Errorf("notes of decisions: got %.40q, want %.40q", got, want)
+	}
+	return r
+}
+
 // label expects that label.
 func (r view) label(want string) view {
 	r.t.Helper()

@@ -21,7 +21,7 @@ CREATE TABLE idempotency_records (
 	touched     int8 NOT NULL,                -- when it was last claimed, renewed or settled
 	expires     int8 NOT NULL,
 	label       text NOT NULL,                -- the route
-	notes       bytea NOT NULL,               -- of the last 16 runs
+	notes       bytea NOT NULL,               -- of the last 16 runs and 8 decisions
 	sealed_key  bytea NOT NULL,               -- the client's key, where the route keeps it
 	steps       bytea NOT NULL,
 	status      int8 NOT NULL,

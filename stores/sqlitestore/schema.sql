@@ -18,7 +18,7 @@ CREATE TABLE IF NOT EXISTS idempotency_records (
 	touched     INTEGER NOT NULL,  -- when it was last claimed, renewed or settled
 	expires     INTEGER NOT NULL,
 	label       TEXT NOT NULL,     -- the route
-	notes       BLOB NOT NULL,     -- of the last 16 runs
+	notes       BLOB NOT NULL,     -- of the last 16 runs and 8 decisions
 	sealed_key  BLOB NOT NULL,     -- the client's key, where the route keeps it
 	steps       BLOB NOT NULL,
 	status      INTEGER NOT NULL,

@@ -10,7 +10,7 @@
 --               the label of the claim, unless it is in l
 --   l           that label, if it would make n longer than 64 bytes
 --   h           the notes before that one, each with its length in a byte, oldest first
---
+--   d           the notes of decisions, each with its length as a varint, oldest first
 --   k           the sealed key of the last claim that had one and was granted
 --
 -- A claim without note, label and sealed key leaves no such field.
