@@ -18,7 +18,9 @@ import (
 // It is one step of the store: a request that arrives meanwhile meets either the held key or
 // the settled one, and never a key that is being settled. So a client that retries without a
 // pause keeps nobody from resolving. Repeating a successful call is success, unless somebody has
-// claimed the key since, which is [ErrChanged]. Each success is reported as [event.Resolved].
+// claimed the key since, which is [ErrChanged]. So is the call of another Actor, or for another Reason, who comes
+// later and says the same: the record names the one who has decided. Each success is reported as
+// [event.Resolved], a repeated one under the same ID.
 //
 // Errors: [ErrNotFound]; [ErrChanged] when the key is not held any more, or by another
 // run: look at it again; [ErrStepsRecorded] when a recorded step contradicts the decision;

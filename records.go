@@ -51,6 +51,9 @@ type RecordInfo struct {
 	// Runs are the last runs of the record, oldest first and at most 16. They are not known
 	// during a replay.
 	Runs []event.RunInfo
+	// Decisions are the last decisions about held runs of the record, oldest first and at most 8: those of
+	// [Guard.Resolve] and of [WithResolver]. They are not known during a replay.
+	Decisions []event.DecisionInfo
 	// Steps are the sorted names of the steps that have a recorded result. InDoubt are those that
 	// were begun under [AtMostOnce] and may have happened, or that this process cannot read. Of a
 	// step without AtMostOnce, nobody knows that it was begun until it is recorded. Neither is known
@@ -81,7 +84,7 @@ func infoOf(f engine.Found) RecordInfo {
 	rec := &f.Record
 	last := note.Last(rec.Notes)
 	info := RecordInfo{
-		Route: rec.Label, Started: last.Started, Trace: last.Trace, Runs: note.Runs(rec), Steps: f.Recorded, InDoubt: f.InDoubt,
+		Route: rec.Label, Started: last.Started, Trace: last.Trace, Runs: note.Runs(rec), Decisions: note.Decisions(rec), Steps: f.Recorded, InDoubt: f.InDoubt,
 		Key: Key(f.Key), Record: f.Key.Name(), State: rec.State, Attempt: rec.Attempt,
 		Lease: rec.Lease, Age: rec.Age, TTL: rec.TTL, Status: rec.Status, Size: rec.Size, owner: rec.Owner, intent: f.Intent,
 	}
@@ -92,7 +95,8 @@ func infoOf(f engine.Found) RecordInfo {
 }
 
 // A Decision says who settles or forgets a key by hand, and why. Both are in the event and in the
-// log, and not in the record. They may be empty.
+// log, and as far as [event.DecisionInfo] says in the record, unsealed, until it expires or is forgotten. They may
+// be empty.
 type Decision struct {
 	// Actor is who decides: a person, a ticket or a program.
 	Actor string

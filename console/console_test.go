@@ -131,6 +131,7 @@ func TestDecisions(t *testing.T) {
 				kind = event.Forgotten
 			} else {
 				require.Equal(t, c.state, s.look(c.key).State)
+				require.Len(t, s.look(c.key).Decisions, 1)
 			}
 			var heard event.Event
 			for _, e := range s.events.All() {
@@ -140,7 +141,9 @@ func TestDecisions(t *testing.T) {
 			}
 			require.Equal(t, "ada", heard.Actor)
 			require.Equal(t, "the bank has nothing", heard.Reason)
-			require.Contains(t, s.log.String(), `actor=ada reason="the bank has nothing"`)
+			require.Len(t, heard.Decision, 32)
+			require.Contains(t, b.decide(i, c.word, c.more...).Body.String(), heard.Decision)
+			require.Contains(t, s.log.String(), "decision="+heard.Decision+` actor=ada reason="the bank has nothing"`)
 			require.Equal(t, 1, s.events.Count(kind))
 			if c.word == "final" {
 				replay := s.post("POST /payouts", c.key, broken, hold)
@@ -150,6 +153,51 @@ func TestDecisions(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The screen of a key tells its runs and the decisions about them in the order in which they came.
+func TestTimeline(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.fill()
+	var i idempotency.RecordInfo
+	for _, actor := range []string{"ada", "bea"} {
+		i = s.look("payout-1")
+		got := s.as(Actor{Name: actor, Decide: true}).decide(i, "resume", "reason", "as <"+actor+"> says")
+		require.Equal(t, http.StatusOK, got.Code)
+		s.post("POST /payouts", "payout-1", broken, hold)
+	}
+	page, at := s.as(ada).get("/records/"+i.Record).Body.String(), 0
+	made := s.look("payout-1").Decisions
+	for _, text := range []string{
+		"Attempt 1</strong> began", "Decided: resume</strong> by ada", "as &lt;ada&gt; says", made[0].ID, "Attempt 2</strong>", "by bea", made[1].ID, "Attempt 3</strong>",
+	} {
+		next := strings.Index(page[at:], text)
+		require.GreaterOrEqual(t, next, 0, "%s behind %d in %s", text, at, page)
+		at += next
+	}
+	requireGolden(t, "timeline", s.as(ada).json().get("/records/"+i.Record).Body.String())
+}
+
+// A form that was sent to one process, and again to another one, is one decision.
+func TestFormThatIsSentToTwoProcesses(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.fill()
+	i := s.look("payout-1")
+	for range 2 {
+		require.Equal(t, http.StatusOK, s.as(ada).decide(i, "resume").Code)
+	}
+	made := s.look("payout-1").Decisions
+	require.Len(t, made, 1)
+	n := 0
+	for _, e := range s.events.All() {
+		if e.Kind == event.Resolved {
+			require.Equal(t, made[0].ID, e.Decision)
+			n++
+		}
+	}
+	require.Equal(t, 2, n)
 }
 
 // Of two operators who have seen the same, one decides, and the other learns of it.

@@ -98,15 +98,13 @@ func (v *visit) settle(name string, f *form, seen store.Seen, res idempotency.Re
 	if err != nil {
 		return d, err
 	}
-	if r.Info.Seen() != seen { // the store would take a decision of another operator for this one, sent again
-		return d, r.OrChanged(ctx, seen, store.ErrChanged)
-	}
 	if f.Decision == "forget" {
 		d.Says, err = r.Forget(ctx, seen, res.Decision)
 	} else {
 		d.Says, err = r.Of(ctx, f.Decision, seen, res)
 	}
 	if d.Allowed = err == nil; d.Allowed {
+		d.ID = r.ID
 		v.made.add(name, made{f.sum(v.actor, seen), d})
 	}
 	return d, r.OrChanged(ctx, seen, err)

@@ -22,7 +22,7 @@ type recordPage struct {
 	Scope, Key string
 	Since      moment
 	Ends       string
-	Attempts   []attempt
+	Events     []occurrence
 	Options    []option
 	CanAsk     bool
 	Word       *inspect.Word
@@ -32,11 +32,11 @@ type recordPage struct {
 	Answer     *inspect.ShownAnswer
 }
 
-// An attempt is one run, as it is shown.
-type attempt struct {
-	inspect.Attempt
-	Began moment
-	Link  string
+// An occurrence is a run or a decision, as it is shown. Link leads to the trace of a run.
+type occurrence struct {
+	inspect.Event
+	When moment
+	Link string
 }
 
 // An option is a decision that can be made.
@@ -104,9 +104,15 @@ func (v *visit) pageOf(r *inspect.Ruling) *recordPage {
 		page.Scope, page.Key = i.Key.Scope, i.Key.Value
 		page.CanAsk = i.State == store.Held && inspect.HasResolver(r.Guard, i.Route)
 	}
-	for n, run := range page.Runs {
-		began := i.Runs[n]
-		page.Attempts = append(page.Attempts, attempt{run, v.at(max(0, v.now().Sub(began.Started))), v.traceURL(began.Trace)})
+	runs, decisions := i.Runs, i.Decisions
+	for _, e := range page.Story.Events() {
+		if o := (occurrence{Event: e}); e.Run != nil {
+			o.When, o.Link = v.at(max(0, v.now().Sub(runs[0].Started))), v.traceURL(runs[0].Trace)
+			page.Events, runs = append(page.Events, o), runs[1:]
+		} else {
+			o.When = v.at(max(0, v.now().Sub(decisions[0].Made)))
+			page.Events, decisions = append(page.Events, o), decisions[1:]
+		}
 	}
 	buttons := map[string]string{
 		"final":        "Give this answer to every retry, and run nothing any more",

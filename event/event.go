@@ -71,7 +71,10 @@ type Event struct {
 	// reports, and of a [Resolved], where they are what was there when it was decided. If the decision
 	// said [Final], no attempt makes those in doubt, nor the steps that were to follow.
 	Steps, InDoubt []string
-	// Actor and Reason are those of a decision by hand.
+	// Decision is the ID of a decision, by hand or by the function of idempotency.WithResolver: 32 hexadecimal
+	// digits, by which the record, the log, idem and the console name it too.
+	Decision string
+	// Actor and Reason are those of a decision, in full.
 	Actor, Reason string
 	// Op is what failed: a call of the store (claim, renew, step, complete, release,
 	// hold, watch, get, list), or resolve, which includes the function of idempotency.WithResolver.

@@ -34,3 +34,20 @@ type RunInfo struct {
 	// Trace is the span that the run belongs to, if adapter.WithTraceContext is set.
 	Trace TraceContext
 }
+
+// A DecisionInfo is what a record tells of a decision about it.
+type DecisionInfo struct {
+	// ID is that of the event and of the line of the log.
+	ID string
+	// Made is when it was made, by the clock of the process.
+	Made time.Time
+	// Outcome is what was said.
+	Outcome Outcome
+	// From is the state that the record was in: held.
+	From string
+	// Attempt is the run that it was about.
+	Attempt int
+	// Actor and Reason say who has decided, and why. A record keeps 100 bytes of the one and 380 of the other; what
+	// is longer ends with an ellipsis here, and is whole in the event.
+	Actor, Reason string
+}

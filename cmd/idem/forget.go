@@ -26,7 +26,7 @@ func (a *app) forget() *cobra.Command {
 		if err != nil {
 			return v.maybe("forget", r, orChanged(ctx, r, seen, err))
 		}
-		a.done(v, "forget", says, nil, r.Info, seen)
+		a.done(v, "forget", says, nil, r, seen)
 		return nil
 	})
 	return cmd

@@ -70,6 +70,7 @@ func TestDecisionsAreTold(t *testing.T) {
 			state := "gone"
 			if rec, err := p.Get(t.Context(), args[1]); err == nil {
 				state = rec.State.String()
+				requireGolden(t, d.name+"-why"+extension, stable(p.idem(t, "why", args[1], "-o", format).out))
 			}
 			require.Equal(t, d.then, state)
 		}

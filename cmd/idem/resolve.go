@@ -56,8 +56,8 @@ func (v *verdict) context(ctx context.Context) context.Context {
 }
 
 // done tells what a decision has done, or would do.
-func (a *app) done(v *verdict, word, says string, recorded *inspect.Answer, i idempotency.RecordInfo, seen store.Seen) {
-	list, verb := a.list(), "Done: "
+func (a *app) done(v *verdict, word, says string, recorded *inspect.Answer, r *inspect.Ruling, seen store.Seen) {
+	i, list, verb := r.Info, a.list(), "Done: "
 	if v.dryRun {
 		verb = "Dry run, nothing was changed. It would do this: "
 	}
@@ -67,11 +67,14 @@ func (a *app) done(v *verdict, word, says string, recorded *inspect.Answer, i id
 		if recorded != nil {
 			list.end("The answer: " + plain(recorded.String()))
 		}
+		if r.ID != "" {
+			list.end("The decision: " + r.ID)
+		}
 		return
 	}
 	list.add(inspect.Decision{
 		Type: "decision", Record: i.Record, Decision: word, Allowed: true, DryRun: v.dryRun, Says: says, Answer: recorded,
-		Seen: seen.String(), Actor: v.Actor, Reason: v.Reason,
+		Seen: seen.String(), ID: r.ID, Actor: v.Actor, Reason: v.Reason,
 	})
 }
 
@@ -113,7 +116,7 @@ func (a *app) decide(ctx context.Context, v *verdict, word string, r *inspect.Ru
 	if err != nil {
 		return v.maybe(word, r, orChanged(ctx, r, seen, err))
 	}
-	a.done(v, word, says, recorded, r.Info, seen)
+	a.done(v, word, says, recorded, r, seen)
 	return nil
 }
 

@@ -42,8 +42,12 @@ func (a *app) tell(t inspect.Story, i idempotency.RecordInfo) {
 		state += fmt.Sprintf(", last change %s ago", inspect.Span(i.Age))
 	}
 	list.add(t, "state", state)
-	for _, run := range t.Runs {
-		list.add(t, fmt.Sprintf("attempt %d", run.Attempt), strings.TrimSpace("began "+run.Started+" "+run.Trace))
+	for _, e := range t.Events() {
+		if d := e.Decided; d != nil {
+			list.add(t, fmt.Sprintf("decided %d", d.Attempt), d.At+" "+d.String()+" ("+d.ID+")")
+		} else {
+			list.add(t, fmt.Sprintf("attempt %d", e.Run.Attempt), strings.TrimSpace("began "+e.Run.Started+" "+e.Run.Trace))
+		}
 	}
 	list.add(t, "recorded", inspect.Names(i.Steps))
 	list.add(t, "in doubt", inspect.Names(i.InDoubt))

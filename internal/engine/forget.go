@@ -24,7 +24,8 @@ func (e *Engine) Forget(ctx context.Context, k intent.Key, seen store.Seen, d De
 		return struct{}{}, inspector.Forget(ctx, k.Name(), seen)
 	})
 	if err == nil {
-		e.reportDecision(ctx, id, d, about)
+		made := note.NewDecision(0, seen, d.Actor, d.Reason)
+		e.reportDecision(ctx, id, d, made.Name(), about)
 	}
 	return err
 }

@@ -43,6 +43,8 @@ func (e *Engine) Resolve(ctx context.Context, k intent.Key, seen store.Seen, res
 	if rehearses(ctx) {
 		return wouldResolve(&rec, seen)
 	}
+	d := decisionOn(&rec, note.NewDecision(res.Outcome, seen, res.Actor, res.Reason))
+	s.Note = d.AppendTo(nil)
 	timeout := storeTimeout
 	if s.Completion != nil {
 		timeout += sizeTime(int64(len(s.Completion.Answer)))
@@ -52,7 +54,7 @@ func (e *Engine) Resolve(ctx context.Context, k intent.Key, seen store.Seen, res
 	})
 	if err == nil {
 		k = e.identify(ctx, k, rec)
-		e.reportDecision(ctx, k, res.Decision, event.Event{
+		e.reportDecision(ctx, k, res.Decision, d.Name(), event.Event{
 			Kind: event.Resolved, OperationID: e.rules.Derivation.ID(k, rec.Fingerprint), Route: rec.Label,
 			Attempt: seen.Attempt, Outcome: res.Outcome, Age: rec.Age, Trace: note.Last(rec.Notes).Trace,
 			Steps: steps.Recorded, InDoubt: steps.InDoubt,
@@ -61,9 +63,28 @@ func (e *Engine) Resolve(ctx context.Context, k intent.Key, seen store.Seen, res
 	return err
 }
 
-// reportDecision reports what was decided by hand.
-func (e *Engine) reportDecision(ctx context.Context, k intent.Key, d Decision, ev event.Event) {
-	ev.Actor, ev.Reason = d.Actor, d.Reason
+// decisionOn returns a decision, or the one that is recorded already if that says the same: a store tells a call that
+// is repeated by its bytes.
+func decisionOn(rec *store.Record, d note.Decision) note.Decision {
+	if last := note.ReadDecision(store.LastDecision(rec.Notes)); rec.State != store.Held && d.Says(&last) {
+		return last
+	}
+	return d
+}
+
+type idTold struct{}
+
+// TellID returns a context in which Resolve and Forget tell the ID of the decision that they have made.
+func TellID(ctx context.Context, id *string) context.Context {
+	return context.WithValue(ctx, idTold{}, id)
+}
+
+// reportDecision reports what was decided by hand, under the ID of the decision.
+func (e *Engine) reportDecision(ctx context.Context, k intent.Key, d Decision, id string, ev event.Event) {
+	if told, ok := ctx.Value(idTold{}).(*string); ok {
+		*told = id
+	}
+	ev.Decision, ev.Actor, ev.Reason = id, d.Actor, d.Reason
 	e.access(ctx, k, e.rules.Route).Observe(ev)
 }
 

@@ -30,7 +30,32 @@ type Record struct {
 	Status  int      `json:"status,omitempty" jsonschema:"that of the recorded answer"`
 	Started string   `json:"started,omitempty" jsonschema:"when the last run claimed the key, by the clock of its process"`
 	Trace   string   `json:"trace,omitempty" jsonschema:"the span of the last run, as W3C traceparent"`
+	Decided []Made   `json:"decided,omitempty" jsonschema:"the last decisions about it, oldest first, 8 at most"`
 	Seen    string   `json:"seen" jsonschema:"what a decision takes as --seen"`
+}
+
+// A Made decision is what a record tells of one.
+type Made struct {
+	ID       string `json:"id" jsonschema:"as in the event and in the log"`
+	At       string `json:"at" jsonschema:"by the clock of the process that made it"`
+	Attempt  int    `json:"attempt" jsonschema:"the run that it was about"`
+	From     string `json:"from" jsonschema:"the state of the record before: held"`
+	Decision string `json:"decision" jsonschema:"final, not-executed or resume"`
+	Actor    string `json:"actor" jsonschema:"its first 100 bytes"`
+	Reason   string `json:"reason" jsonschema:"its first 380 bytes"`
+}
+
+// madeOf returns what a record tells of decisions.
+func madeOf(i idempotency.RecordInfo) (all []Made) {
+	for _, d := range i.Decisions {
+		all = append(all, Made{d.ID, d.Made.UTC().Format(time.RFC3339), d.Attempt, d.From, d.Outcome.String(), d.Actor, d.Reason})
+	}
+	return all
+}
+
+// String tells a decision in a line, without the attempt.
+func (m Made) String() string {
+	return fmt.Sprintf("%s, by %s: %s", m.Decision, Names([]string{m.Actor}), Names([]string{m.Reason}))
 }
 
 // RecordOf returns what is told of a record.
@@ -38,7 +63,7 @@ func RecordOf(i idempotency.RecordInfo) Record {
 	r := Record{
 		Type: "record", Record: i.Record, Route: i.Route, State: StateOf(i), Attempt: i.Attempt, Age: int64(i.Age / time.Second),
 		Steps: append([]string{}, i.Steps...), InDoubt: append([]string{}, i.InDoubt...), Status: i.Status, Seen: i.Seen().String(),
-		Lease: max(0, int64(i.Lease/time.Second)),
+		Lease: max(0, int64(i.Lease/time.Second)), Decided: madeOf(i),
 	}
 	switch {
 	case i.State != store.Held:

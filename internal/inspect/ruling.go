@@ -24,6 +24,7 @@ type Decision struct {
 	Says     string  `json:"says" jsonschema:"what it does, or why it is refused"`
 	Answer   *Answer `json:"answer,omitempty" jsonschema:"what final records, or would record"`
 	Seen     string  `json:"seen" jsonschema:"what was decided about"`
+	ID       string  `json:"id,omitempty" jsonschema:"that of the decision which was made, as in the event, the log and the record"`
 	Actor    string  `json:"actor,omitempty"`
 	Reason   string  `json:"reason,omitempty"`
 }
@@ -63,6 +64,8 @@ type Ruling struct {
 	TTL time.Duration
 	// NotDone says how a decision says of a step that it has not happened.
 	NotDone string
+	// ID is that of the last decision that was made.
+	ID string
 	// Unfit says why the guard is not to record an answer for the route. It is empty if it is, as far as one knows.
 	Unfit string
 }
@@ -90,7 +93,7 @@ func (r *Ruling) Of(ctx context.Context, word string, seen store.Seen, res idemp
 	if word == "final" && r.Unfit != "" {
 		return "", &Refusal{r.Unfit, nil}
 	}
-	err := r.Guard.Resolve(ctx, idempotency.Key{Record: r.Info.Record}, seen, res)
+	err := r.Guard.Resolve(engine.TellID(ctx, &r.ID), idempotency.Key{Record: r.Info.Record}, seen, res)
 	switch {
 	case err == nil:
 		return r.does(word, res), nil
@@ -101,6 +104,8 @@ func (r *Ruling) Of(ctx context.Context, word string, seen store.Seen, res idemp
 			"If it has, do the rest by hand, then final", quoted(r.left(res)), r.NotDone), err}
 	case errors.Is(err, store.ErrChanged):
 		return "", &Refusal{fmt.Sprintf("the record is %s, and only what is held can be decided", StateOf(r.Info)), err}
+	case r.Info.State == store.Corrupt && seen != r.Info.Seen():
+		return "", &Changed{seen, r.Info}
 	case r.Info.State == store.Corrupt:
 		return "", &Refusal{"the record cannot be read, so that it can only be forgotten", err}
 	case unreadable(err):
@@ -111,7 +116,7 @@ func (r *Ruling) Of(ctx context.Context, word string, seen store.Seen, res idemp
 
 // Forget removes the record, and returns what that does, or why it is refused.
 func (r *Ruling) Forget(ctx context.Context, seen store.Seen, d idempotency.Decision) (says string, refused error) {
-	err := r.Guard.Forget(ctx, idempotency.Key{Record: r.Info.Record}, seen, d)
+	err := r.Guard.Forget(engine.TellID(ctx, &r.ID), idempotency.Key{Record: r.Info.Record}, seen, d)
 	switch {
 	case err == nil:
 		return Forgets(r.Info), nil

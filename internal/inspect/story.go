@@ -3,6 +3,7 @@ package inspect
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"example.com/idempotency"
@@ -49,6 +50,35 @@ func (r *Ruling) Story(ctx context.Context) Story {
 		t.Decisions = append(t.Decisions, d)
 	}
 	return t
+}
+
+// An Event of a story is a run, or a decision about one.
+type Event struct {
+	Run     *Attempt
+	Decided *Made
+}
+
+// Events are the runs and the decisions, each behind the run that it is about.
+func (t *Story) Events() (all []Event) {
+	for i := range t.Runs {
+		all = append(all, Event{Run: &t.Runs[i]})
+	}
+	for i := range t.Record.Decided {
+		d := &t.Record.Decided[i]
+		at := slices.IndexFunc(all, func(e Event) bool { return e.attempt() > d.Attempt })
+		if at < 0 {
+			at = len(all)
+		}
+		all = slices.Insert(all, at, Event{Decided: d})
+	}
+	return all
+}
+
+func (e Event) attempt() int {
+	if e.Run != nil {
+		return e.Run.Attempt
+	}
+	return e.Decided.Attempt
 }
 
 // happened tells in sentences what happened to a record.

@@ -1,6 +1,6 @@
 // Package note is the note that each claim leaves in its record: when the run began, in which trace,
-// and checksums of its request. Notes are for operators. They are not sealed, and no decision depends
-// on them.
+// and checksums of its request; and that of each decision about a held record. Notes are for operators. They
+// are not sealed, and what a request gets does not depend on them.
 package note
 
 import (

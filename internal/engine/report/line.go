@@ -82,6 +82,7 @@ func attrs(e *event.Event) []slog.Attr {
 	text("step", e.Step)
 	text("steps", strings.Join(e.Steps, ","))
 	text("in_doubt", strings.Join(e.InDoubt, ","))
+	text("decision", e.Decision)
 	text("actor", e.Actor)
 	text("reason", e.Reason)
 	text("op", e.Op)
