@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"example.com/idempotency"
 	"example.com/idempotency/event"
@@ -58,6 +59,20 @@ func TestDecisionsAreReported(t *testing.T) {
 				require.Equal(t, span(1), e.Trace)
 				require.Len(t, e.OperationID, 32)
 			}
+			recorded, err := guard.Lookup(t.Context(), a)
+			require.NoError(t, err)
+			require.Len(t, recorded.Decisions, 1)
+			made := recorded.Decisions[0]
+			require.WithinDuration(t, time.Now(), made.Made, time.Minute)
+			made.Made = time.Time{}
+			require.Equal(t, event.DecisionInfo{
+				ID: events[0].Decision, Outcome: idempotency.NotExecuted, From: "held", Attempt: 1, Actor: by.Actor, Reason: by.Reason,
+			}, made)
+			require.Len(t, events[0].Decision, 32)
+			require.Len(t, events[1].Decision, 32)
+			require.NotEqual(t, events[0].Decision, events[1].Decision)
+			require.Contains(t, log.String(), " decision="+events[0].Decision+" ")
+			require.Contains(t, log.String(), " decision="+events[1].Decision+" ")
 			require.Equal(t, event.Resolved, events[0].Kind)
 			require.Equal(t, idempotency.NotExecuted, events[0].Outcome)
 			require.Equal(t, event.Forgotten, events[1].Kind)
@@ -87,5 +102,59 @@ func TestResolversDecisionIsReported(t *testing.T) {
 		require.Equal(t, idempotency.Final, e.Outcome)
 		require.Equal(t, want, e.Actor)
 		require.Equal(t, "asked", e.Reason)
+		info, err := guard.Lookup(t.Context(), idempotency.Key{Record: e.Record})
+		require.NoError(t, err)
+		require.Len(t, info.Decisions, 1)
+		require.Equal(t, e.Decision, info.Decisions[0].ID)
+		require.Equal(t, want, info.Decisions[0].Actor)
+		require.Equal(t, idempotency.Final, info.Decisions[0].Outcome)
+	}
+}
+
+// A decision that is sent again is the same decision, and that of somebody else is refused: the record names the one
+// who has decided.
+func TestADecisionIsMadeOnce(t *testing.T) {
+	t.Parallel()
+	for name, open := range guardtest.SharedStores {
+		for outcome, res := range map[string]idempotency.Resolution{
+			"final": {Outcome: idempotency.Final, Status: http.StatusCreated}, "resume": {Outcome: idempotency.Resume}, "not-executed": {Outcome: idempotency.NotExecuted},
+		} {
+			t.Run(name+"/"+outcome, func(t *testing.T) {
+				t.Parallel()
+				events := &guardtest.Events{}
+				guard := guardtest.NewGuard(t, open(t), idempotency.WithObserver(events.Observe), idempotency.WithRecovery(idempotency.Hold))
+				fails := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
+				s := guardtest.ServeRecorder(t, guard.Handler(fails))
+				s.Do(t, guardtest.Call{Key: "k"})
+				k := idempotency.Key{Record: only(events, event.Held)[0].Record}
+				seen, err := guard.Lookup(t.Context(), k)
+				require.NoError(t, err)
+				require.Empty(t, seen.Decisions)
+
+				decide := func(by idempotency.Decision) error {
+					res := res
+					res.Decision = by
+					return guard.Resolve(t.Context(), k, seen.Seen(), res)
+				}
+				ada := idempotency.Decision{Actor: "ada", Reason: strings.Repeat("the provider knows it; ", 100)}
+				require.NoError(t, decide(ada))
+				require.NoError(t, decide(ada))
+				for _, by := range []idempotency.Decision{{}, {Actor: "ada", Reason: "another"}, {Actor: "bea", Reason: ada.Reason}} {
+					require.ErrorIs(t, decide(by), idempotency.ErrChanged)
+				}
+				info, err := guard.Lookup(t.Context(), k)
+				require.NoError(t, err)
+				require.Len(t, info.Decisions, 1)
+				require.Equal(t, "ada", info.Decisions[0].Actor)
+				begin, cut := strings.CutSuffix(info.Decisions[0].Reason, "…")
+				require.True(t, cut && strings.HasPrefix(ada.Reason, begin))
+				told := only(events, event.Resolved)
+				require.Len(t, told, 2)
+				for _, e := range told {
+					require.Equal(t, info.Decisions[0].ID, e.Decision)
+					require.Equal(t, ada.Reason, e.Reason, "the event has all of it")
+				}
+			})
+		}
 	}
 }
