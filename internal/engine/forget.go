@@ -24,8 +24,7 @@ func (e *Engine) Forget(ctx context.Context, k intent.Key, seen store.Seen, d De
 		return struct{}{}, inspector.Forget(ctx, k.Name(), seen)
 	})
 	if err == nil {
-		made := note.NewDecision(0, seen, d.Actor, d.Reason)
-		e.reportDecision(ctx, id, d, made.Name(), about)
+		e.reportDecision(ctx, id, d, note.NewDecision(0, seen, d.Actor, d.Reason).Name(), about)
 	}
 	return err
 }

@@ -66,7 +66,7 @@ func (e *Engine) Resolve(ctx context.Context, k intent.Key, seen store.Seen, res
 // decisionOn returns a decision, or the one that is recorded already if that says the same: a store tells a call that
 // is repeated by its bytes.
 func decisionOn(rec *store.Record, d note.Decision) note.Decision {
-	if last := note.ReadDecision(store.LastDecision(rec.Notes)); rec.State != store.Held && d.Says(&last) {
+	if last := note.ReadDecision(store.LastDecision(rec.Notes)); rec.State != store.Held && d.Says(last) {
 		return last
 	}
 	return d

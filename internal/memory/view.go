@@ -66,8 +66,10 @@ func (sh *shard) resolvedTo(r entry, s store.Settlement) bool {
 	var out store.Record
 	sh.see(&out, r, 0)
 	switch {
-	case !r.is(byHand) || len(s.Note) > 0 && !bytes.Equal(store.LastDecision(out.Notes), s.Note):
+	case !r.is(byHand):
 		return false
+	case len(s.Note) > 0 && !bytes.Equal(store.LastDecision(out.Notes), s.Note):
+		return false // It was the decision of somebody else.
 	case s.Completion != nil:
 		return r.state == store.Completed && bytes.Equal(out.Answer, s.Completion.Answer)
 	}

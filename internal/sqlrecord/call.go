@@ -207,8 +207,10 @@ func (r *Row) Resolve(seen store.Seen, s store.Settlement, now Moment) (changed 
 // resolvedTo reports whether the row is as Resolve leaves it.
 func (r *Row) resolvedTo(s store.Settlement, have map[string][]byte) bool {
 	switch {
-	case !r.is(ByHand) || len(s.Note) > 0 && !bytes.Equal(store.LastDecision(r.Notes), s.Note):
+	case !r.is(ByHand):
 		return false
+	case len(s.Note) > 0 && !bytes.Equal(store.LastDecision(r.Notes), s.Note):
+		return false // It was the decision of somebody else.
 	case s.Completion != nil:
 		return r.State == store.Completed && bytes.Equal(r.Answer, s.Completion.Answer)
 	}

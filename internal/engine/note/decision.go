@@ -59,17 +59,16 @@ func cutTo(n int, text string) string {
 }
 
 // Name is the ID as people and programs see it.
-func (d *Decision) Name() string { return hex.EncodeToString(d.ID[:]) }
+func (d Decision) Name() string { return hex.EncodeToString(d.ID[:]) }
 
 // Says reports whether somebody has decided the same before, for the same reason and about the same run.
-func (d *Decision) Says(before *Decision) bool {
-	same := *before
-	same.ID, same.Made = d.ID, d.Made
-	return same == *d
+func (d Decision) Says(before Decision) bool {
+	before.ID, before.Made = d.ID, d.Made
+	return before == d
 }
 
 // AppendTo appends the stored form.
-func (d *Decision) AppendTo(b []byte) []byte {
+func (d Decision) AppendTo(b []byte) []byte {
 	ms := uint64(d.Made.UnixMilli())
 	b = append(b, decisionVersion, byte(d.Outcome), byte(d.From))
 	b = binary.BigEndian.AppendUint32(b, uint32(d.Attempt))

@@ -93,11 +93,11 @@ func TestEachDecisionHasAnID(t *testing.T) {
 	d, again := NewDecision(event.Final, seen, "ada", "x"), NewDecision(event.Final, seen, "ada", "x")
 	require.Len(t, d.Name(), 32)
 	require.NotEqual(t, d.Name(), again.Name())
-	require.True(t, again.Says(&d))
+	require.True(t, again.Says(d))
 	for _, other := range []Decision{
 		NewDecision(event.Resume, seen, "ada", "x"), NewDecision(event.Final, seen, "bea", "x"), NewDecision(event.Final, seen, "ada", "y"),
 		NewDecision(event.Final, store.Seen{Attempt: 4, State: store.Held}, "ada", "x"), {},
 	} {
-		require.False(t, other.Says(&d))
+		require.False(t, other.Says(d))
 	}
 }
