@@ -11,6 +11,7 @@ import (
 
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/memory"
+	"example.com/idempotency/internal/slab"
 	"example.com/idempotency/store"
 )
 
@@ -41,6 +42,7 @@ func TestDecisionsBesideAnAnswer(t *testing.T) {
 		for i := range answer {
 			answer[i] = 'x' // it is the caller's
 		}
+		require.LessOrEqual(t, s.ValueSize("key"), slab.MaxValue)
 		r, err := s.GetAnswer(t.Context(), "key")
 		require.NoError(t, err)
 		require.Equal(t, bytes.Repeat([]byte("a"), size), r.Answer)

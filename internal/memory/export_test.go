@@ -14,6 +14,13 @@ import (
 // Bytes returns what the records count for in the limit of bytes.
 func (s *Store) Bytes() int64 { return s.room.bytes.Load() }
 
+// ValueSize returns how many bytes of a record are among the values of its shard.
+func (s *Store) ValueSize(key string) int {
+	sh, hash := s.lock(key)
+	defer sh.mu.Unlock()
+	return s.find(sh, hash, key, 0).value.Size()
+}
+
 // Watched returns how many keys are watched.
 func (s *Store) Watched() int {
 	n := 0
