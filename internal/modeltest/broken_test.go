@@ -232,6 +232,21 @@ var bugs = []bug{
 			}
 		}
 	}},
+	{name: "Resolve takes the decision of somebody else for its own", before: func(q *question) {
+		if q.c.method == resolve && q.r.byHand {
+			q.c.note = ""
+		}
+	}},
+	{name: "Resolve keeps no decision", after: func(q *question, e *ending) {
+		if q.c.method == resolve {
+			e.next.decisions = q.r.decisions
+		}
+	}},
+	{name: "a claim drops the decisions", after: func(q *question, e *ending) {
+		if q.c.method == claim && e.mine {
+			e.next.decisions = ""
+		}
+	}},
 	{name: "Forget does not compare the state", before: func(q *question) {
 		if q.c.method == forget {
 			q.c.seen.State = q.r.seen(q.lapsed).State

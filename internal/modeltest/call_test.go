@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -48,6 +49,7 @@ type call struct {
 	step    int           // of SaveStep
 	seen    store.Seen    // of Resolve and Forget
 	undone  steps         // of Resolve without a completion
+	note    string        // of Resolve: a byte, or none
 }
 
 // A reply is what a call returned, with the fields of the record that the caller sees.
@@ -67,6 +69,7 @@ type reply struct {
 	answer      string
 	steps       steps
 	notes       string
+	decisions   string // not of Claim, which may leave them out
 	label       string
 	lapsed      bool
 	blank       bool
@@ -95,7 +98,7 @@ func perform(ctx context.Context, s fullStore, c call) reply {
 	case answer:
 		r, err = s.GetAnswer(ctx, c.key)
 	case resolve:
-		settled := store.Settlement{Undone: c.undone.byName()}
+		settled := store.Settlement{Undone: c.undone.byName(), Note: []byte(c.note)}
 		if c.answer != "" {
 			completion := completion(c.answer, c.ttl)
 			settled.Completion = &completion
@@ -104,7 +107,11 @@ func perform(ctx context.Context, s fullStore, c call) reply {
 	case forget:
 		err = s.Forget(ctx, c.key, c.seen)
 	}
-	return newReply(r, err)
+	got := newReply(r, err)
+	if c.method == claim {
+		got.decisions = ""
+	}
+	return got
 }
 
 // completion is what a record is completed with. The status follows from the answer.
@@ -129,14 +136,12 @@ func newReply(r store.Record, err error) reply {
 	return reply{
 		state: r.State, mine: r.Mine, attempt: r.Attempt, owner: r.Owner, fingerprint: r.Fingerprint,
 		lease: r.Lease, ttl: r.TTL, age: r.Age, status: r.Status, size: r.Size, answer: string(r.Answer), steps: stepsOf(r.Steps),
-		notes: notesOf(r), label: r.Label, lapsed: r.Lapsed, blank: r.Blank,
+		notes: joined(store.EachNote(r.Notes)), decisions: joined(store.EachDecision(r.Notes)), label: r.Label, lapsed: r.Lapsed, blank: r.Blank,
 	}
 }
 
-// notesOf returns the notes of a record, joined.
-func notesOf(r store.Record) string {
-	return string(bytes.Join(slices.Collect(store.EachNote(r.Notes)), nil))
-}
+// joined returns notes of a record.
+func joined(notes iter.Seq[[]byte]) string { return string(bytes.Join(slices.Collect(notes), nil)) }
 
 // kind says what happened, in few enough words to count: a history must have something of
 // every kind.
@@ -176,7 +181,7 @@ func (c call) String() string {
 	case saveStep:
 		s += fmt.Sprintf(", %s, %q", stepNames[c.step], c.answer)
 	case resolve:
-		s = fmt.Sprintf("Resolve(%v, %.9q, %v, %q", c.seen, c.answer, c.ttl, c.undone)
+		s = fmt.Sprintf("Resolve(%v, %.9q, %v, %q, %q", c.seen, c.answer, c.ttl, c.undone, c.note)
 	case get, answer:
 		s = string(c.method) + "("
 	case forget:
@@ -198,8 +203,8 @@ func (got reply) String() string {
 	if got.mine {
 		s = "mine"
 	}
-	return s + fmt.Sprintf(" attempt=%d fingerprint=%x lease=%v ttl=%v age=%v answer=%.9q steps=%q notes=%s label=%q lapsed=%t blank=%t",
-		got.attempt, got.fingerprint[:1], got.lease, got.ttl, got.age, got.answer, got.steps, got.notes, got.label, got.lapsed, got.blank)
+	return s + fmt.Sprintf(" attempt=%d fingerprint=%x lease=%v ttl=%v age=%v answer=%.9q steps=%q notes=%s decisions=%s label=%q lapsed=%t blank=%t",
+		got.attempt, got.fingerprint[:1], got.lease, got.ttl, got.age, got.answer, got.steps, got.notes, got.decisions, got.label, got.lapsed, got.blank)
 }
 
 func (r record) String() string {

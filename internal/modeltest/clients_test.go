@@ -114,7 +114,7 @@ func (s setting) draw(rng *rand.Rand, n int) call {
 	keyNumber := n/callsPerKey + rng.IntN(2)
 	c := newCall(methods[rng.IntN(len(methods))], keyOf(fmt.Sprint("key ", keyNumber)), rng.IntN(owners), s.lease)
 	c.claim.Watch = rng.IntN(4) == 0
-	c.step = rng.IntN(len(stepNames))
+	c.step, c.note = rng.IntN(len(stepNames)), []string{"", "x", "y"}[rng.IntN(3)]
 	c.seen = store.Seen{Owner: c.owner, Attempt: rng.IntN(3), State: states[rng.IntN(len(states))]}
 	if c.method != resolve || rng.IntN(2) == 0 {
 		c.answer = fmt.Sprint(n)

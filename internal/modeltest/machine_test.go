@@ -102,6 +102,7 @@ func (m *machine) run(t *rapid.T) {
 			case resolve:
 				c.answer = rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "answer")
 				c.seen = m.seen(t, c, store.Held)
+				c.note = rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "note")
 				for i := range c.undone {
 					c.undone[i] = rapid.SampledFrom([]string{"", "1", "2"}).Draw(t, "undone")
 				}

@@ -2,6 +2,7 @@ package modeltest
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"example.com/idempotency"
@@ -28,12 +29,16 @@ type record struct {
 	answer      string
 	steps       steps
 	notes       string // one byte for each, oldest first
+	decisions   string // one byte for the note of each, oldest first
 	label       string
 	tookOver    bool // claimed because another's lease had ended
 }
 
-// maxNotes is how many notes a record keeps.
-const maxNotes = 16
+// maxNotes is how many notes of runs a record keeps, and maxDecisions how many of decisions.
+const (
+	maxNotes     = 16
+	maxDecisions = 8
+)
 
 // noteOf returns the note of an owner's claims, and labelOf their label.
 func noteOf(o store.Owner) string  { return string('a' + rune(o[0]&15)) }
@@ -152,7 +157,7 @@ func (r record) claim(c store.Claim, lapsed bool) []ending {
 			state: store.Claimed, attempt: attempt, fingerprint: c.Fingerprint,
 			owner: c.Owner, hold: c.Hold, holdEnds: c.HoldEnds,
 			lease: c.Lease, retention: c.Retention, steps: r.steps, label: labelOf(c.Owner),
-			notes: r.notes, tookOver: r.tookOver, unbound: blank && r.unbound,
+			notes: r.notes, decisions: r.decisions, tookOver: r.tookOver, unbound: blank && r.unbound,
 		}
 		if attempt != r.attempt {
 			next.notes += noteOf(c.Owner)
@@ -270,7 +275,7 @@ func (r record) resolve(c call, lapsed bool) []ending {
 		return r.refuse(idempotency.ErrNotFound)
 	case c.seen != held:
 		return r.refuse(idempotency.ErrChanged)
-	case r.state == state && r.byHand && r.answer == c.answer && gone:
+	case r.state == state && r.byHand && r.answer == c.answer && gone && strings.HasSuffix(r.decisions, c.note):
 		return r.unchanged()
 	case r.seen(lapsed) != held, !same:
 		return r.refuse(idempotency.ErrChanged)
@@ -282,6 +287,8 @@ func (r record) resolve(c call, lapsed bool) []ending {
 			}
 		}
 	}
+	r.decisions += c.note
+	r.decisions = r.decisions[max(0, len(r.decisions)-maxDecisions):]
 	r.answer, r.byHand, r.blank, r.unbound = c.answer, true, false, false
 	return []ending{{next: r.to(state, kept), touched: true}}
 }
@@ -301,7 +308,7 @@ func (e ending) reply(c call, passed time.Duration, lapsed bool) reply {
 		ttl: r.kept - passed, age: passed, answer: r.answer, notes: r.notes, lapsed: e.mine && r.tookOver, blank: e.mine && r.blank,
 	}
 	if c.method != claim {
-		got.label = r.label
+		got.label, got.decisions = r.label, r.decisions
 	}
 	if r.kept == never {
 		got.ttl = store.Forever
