@@ -212,7 +212,7 @@ var changing = []struct {
 	to string
 }{
 	{regexp.MustCompile(`/[0-9a-f]{32}`), "/0123456789abcdef0123456789abcdef"},
-	{regexp.MustCompile(`("id":"|The decision: |\()[0-9a-f]{32}`), "${1}00112233445566778899aabbccddeeff"},
+	{regexp.MustCompile(`("id":"|Done, decision |\()[0-9a-f]{32}`), "${1}00112233445566778899aabbccddeeff"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`), "2026-11-27T03:12:09Z"},
 	{regexp.MustCompile(`\b\d{1,2}s( {2,3}|\b)`), "0s   "}, // as wide as the column of ages
 	{regexp.MustCompile(`("(?:age|oldest)_seconds"):\d+`), "$1:0"},

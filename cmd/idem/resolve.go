@@ -57,7 +57,7 @@ func (v *verdict) context(ctx context.Context) context.Context {
 
 // done tells what a decision has done, or would do.
 func (a *app) done(v *verdict, word, says string, recorded *inspect.Answer, r *inspect.Ruling, seen store.Seen) {
-	i, list, verb := r.Info, a.list(), "Done: "
+	i, list, verb := r.Info, a.list(), "Done, decision "+r.ID+": "
 	if v.dryRun {
 		verb = "Dry run, nothing was changed. It would do this: "
 	}
@@ -66,9 +66,6 @@ func (a *app) done(v *verdict, word, says string, recorded *inspect.Answer, r *i
 		list.end(verb + plain(says))
 		if recorded != nil {
 			list.end("The answer: " + plain(recorded.String()))
-		}
-		if r.ID != "" {
-			list.end("The decision: " + r.ID)
 		}
 		return
 	}

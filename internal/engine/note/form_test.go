@@ -95,8 +95,11 @@ func TestEachDecisionHasAnID(t *testing.T) {
 	require.NotEqual(t, d.Name(), again.Name())
 	require.True(t, again.Says(d))
 	for _, other := range []Decision{
-		NewDecision(event.Resume, seen, "ada", "x"), NewDecision(event.Final, seen, "bea", "x"), NewDecision(event.Final, seen, "ada", "y"),
-		NewDecision(event.Final, store.Seen{Attempt: 4, State: store.Held}, "ada", "x"), {},
+		NewDecision(event.Resume, seen, "ada", "x"),
+		NewDecision(event.Final, seen, "bea", "x"),
+		NewDecision(event.Final, seen, "ada", "y"),
+		NewDecision(event.Final, store.Seen{Attempt: 4, State: store.Held}, "ada", "x"),
+		{},
 	} {
 		require.False(t, other.Says(d))
 	}
