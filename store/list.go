@@ -22,7 +22,8 @@ type Lister interface {
 	//
 	// Each record that is in the store from the first page to the last, and that fits the
 	// query all the time, is in at least one page. One that comes, goes or changes meanwhile
-	// may be missing. A record may be in two pages. Records that cannot be read are passed over.
+	// may be missing. A record may be in two pages. Records that cannot be read are passed over, but
+	// for those of the index: they are [Unreadable].
 	//
 	// Errors: [ErrBadCursor].
 	List(ctx context.Context, q Query) (Page, error)
@@ -67,6 +68,10 @@ func (q *Query) Matches(r Record) bool {
 	return (len(q.States) == 0 || slices.Contains(q.States, r.State)) &&
 		(q.Label == "" || r.Label == q.Label) && r.Age >= q.OlderThan
 }
+
+// Unreadable is what a [Lister] shows of a record in its index that it cannot read: nobody knows that it is settled.
+// [Inspector.Get] says why. A claim that a later version has made may be one, too.
+var Unreadable = Record{State: Held, TTL: Forever}
 
 // A Page is a part of the records of a store.
 type Page struct {

@@ -10,8 +10,9 @@ import (
 // Versions of the fingerprints of this package. They never change their meaning.
 const (
 	versionName = 1 // 2 is taken, by the body alone
-	versionURL  = 3
+	// 3 is taken, by URL and body without the method
 	versionType = 4
+	versionURL  = 5
 )
 
 // nameOnly is the fingerprint where the name of an event says it all. It is right for senders
@@ -31,7 +32,8 @@ func typeAndBody(field string) idempotency.FingerprintFunc {
 	}
 }
 
-// queryAndBody is that for senders that sign the URL too, and put what they have to say into it.
-func queryAndBody(r *http.Request, body []byte) (idempotency.Fingerprint, error) {
-	return idempotency.NewFingerprint(versionURL, []byte(r.URL.RawQuery), body), nil
+// methodQueryAndBody is that for senders that sign the URL too, and put what they have to say into it. They do not
+// sign the method, by which a handler finds its parameters.
+func methodQueryAndBody(r *http.Request, body []byte) (idempotency.Fingerprint, error) {
+	return idempotency.NewFingerprint(versionURL, []byte(r.Method), []byte(r.URL.RawQuery), body), nil
 }

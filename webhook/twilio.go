@@ -17,7 +17,7 @@ import (
 // The field I-Twilio-Idempotency-Token names the request; a redelivery has the same one. Twilio
 // signs the URL and the parameters of a form with HMAC-SHA1 in X-Twilio-Signature. Of any other
 // body it signs the digest, which is the parameter bodySHA256 of the URL. Verify needs [WithURL]
-// behind a proxy that changes the URL. Twilio signs neither the time nor the name, so query and body
+// behind a proxy that changes the URL. Twilio signs neither the time, the method nor the name, so method, query and body
 // count in a mismatch. The texts of a form are signed without anything between them: a captured
 // delivery can be cut into other parameters, or a longer URL, that make the same text. By default Twilio redelivers
 // once, if it could not connect. The fragment of the configured URL asks for up to 5 times and for
@@ -34,7 +34,7 @@ func Twilio() Sender {
 	return Sender{
 		Name:        "Twilio",
 		Key:         HeaderKey("I-Twilio-Idempotency-Token"),
-		Fingerprint: queryAndBody,
+		Fingerprint: methodQueryAndBody,
 		Methods:     []string{http.MethodPost, http.MethodGet},
 		TTL:         day,
 		signing:     &scheme{key: textKey(sha1.New), read: readTwilio},
@@ -69,6 +69,9 @@ func readTwilio(r *http.Request, body []byte, target string) (*signature, error)
 // twilioParams returns what is signed of the body. It refuses a body that the signature does not
 // cover.
 func twilioParams(r *http.Request, body []byte, u *url.URL) ([]byte, error) {
+	if (r.Method == http.MethodGet) != (len(body) == 0) { // a captured delivery, by the other method
+		return nil, unsigned("Twilio sends what it says in the URL of a GET, and in the body of a POST.")
+	}
 	if sums := u.Query()["bodySHA256"]; len(sums) > 0 {
 		sum := sha256.Sum256(body)
 		if signed, err := decodeHex(sums[0]); len(sums) > 1 || err != nil || !hmac.Equal(signed, sum[:]) {

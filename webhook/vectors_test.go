@@ -231,7 +231,7 @@ func TestTwilioSignatures(t *testing.T) {
 		"escapes stay":               {"https://h/a%2fb?c=%20", "https://h/a%2fb?c=%20A1", "A=1", form, http.StatusCreated},
 		"names before values":        {"https://h/a", "https://h/aToZZToCityA", "ToCity=A&To=ZZ", form, http.StatusCreated},
 		"a value twice":              {"https://h/a", "https://h/aA1A2", "A=2&A=1&A=2", form, http.StatusCreated},
-		"no body":                    {"https://h/a", "https://h/a", "", form, http.StatusCreated},
+		"no body":                    {"https://h/a", "https://h/a", "", form, http.StatusUnauthorized}, // a captured GET
 		"a digest":                   {withDigest, withDigest, jsonBody, "application/json", http.StatusCreated},
 		"another body":               {withDigest, withDigest, jsonBody + " ", "application/json", http.StatusUnauthorized},
 		"two digests":                {withDigest + "&bodySHA256=00", withDigest + "&bodySHA256=00", jsonBody, "application/json", http.StatusUnauthorized},
@@ -247,6 +247,19 @@ func TestTwilioSignatures(t *testing.T) {
 		target := webhook.WithURL(func(*http.Request) string { return c.target })
 		require.Equal(t, c.want, statusOf(t, webhook.Twilio(), "token", time.Time{}, r, target), name)
 	}
+	for method, want := range map[string]int{http.MethodPost: http.StatusCreated, http.MethodGet: http.StatusUnauthorized} {
+		r := post("A=1")
+		r.Method = method // net/http does not look for a form in a GET
+		r.Header.Set("Content-Type", form)
+		r.Header.Set("X-Twilio-Signature", sign("https://h/aA1"))
+		target := webhook.WithURL(func(*http.Request) string { return "https://h/a" })
+		require.Equal(t, want, statusOf(t, webhook.Twilio(), "token", time.Time{}, r, target), method)
+	}
+	get, err := webhook.Twilio().Fingerprint(httptest.NewRequest(http.MethodGet, "/hooks?a=1", nil), nil)
+	require.NoError(t, err)
+	other, err := webhook.Twilio().Fingerprint(httptest.NewRequest(http.MethodPost, "/hooks?a=1", nil), nil)
+	require.NoError(t, err)
+	require.NotEqual(t, get, other, "the method is not signed")
 	r := post("A=1")
 	r.Header["Content-Type"] = []string{form, form}
 	r.Header.Set("X-Twilio-Signature", sign("https://example.com/hooks?tenant=1A1"))

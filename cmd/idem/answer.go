@@ -66,12 +66,19 @@ func (g *given) to(res *idempotency.Resolution, word string, in io.Reader) error
 		}
 		res.Header.Add(name, strings.TrimSpace(value))
 	}
+	if says := contradiction(res.Header, res.Body); says != "" {
+		return usage("--header: %s", says)
+	}
 	return nil
 }
 
+// mostAnswer is how large an answer may be that somebody gives by hand.
+const mostAnswer = 16 << 20
+
 // read reads a whole answer, as curl -i prints it: what it says of its own transfer does not count.
 func read(res *idempotency.Resolution, in io.Reader) error {
-	text := bufio.NewReader(in)
+	all := &io.LimitedReader{R: in, N: mostAnswer}
+	text := bufio.NewReader(all)
 	line, err := text.ReadString('\n')
 	if _, scanErr := fmt.Sscanf(line, "HTTP/%s %d", new(string), &res.Status); err != nil || scanErr != nil {
 		return usage("--answer begins with %.40q, and not with a line like HTTP/1.1 201 Created", line)
@@ -83,6 +90,9 @@ func read(res *idempotency.Resolution, in io.Reader) error {
 	res.Header = http.Header(fields)
 	if res.Body, err = io.ReadAll(text); err != nil {
 		return err
+	}
+	if all.N == 0 {
+		return usage("--answer is larger than %d MiB", mostAnswer>>20)
 	}
 	if says := contradiction(res.Header, res.Body); says != "" {
 		return usage("--answer: %s", says)

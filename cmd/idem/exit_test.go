@@ -134,6 +134,9 @@ func TestForeignFile(t *testing.T) {
 	left, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.Empty(t, left)
+	got = call(t, "held", "--sqlite", filepath.Dir(file)) // to wait for a named pipe would never end
+	require.Equal(t, inspect.ExitUsage, got.code)
+	require.Contains(t, got.err, "not a regular file")
 }
 
 func TestStoresOfTheEnvironment(t *testing.T) {

@@ -57,6 +57,8 @@ func (a *app) listHeld(ctx context.Context, s *source, g *idempotency.Guard, q s
 			switch {
 			case errors.Is(err, store.ErrNotFound) || err == nil && info.State != store.Held && info.State != store.Corrupt:
 				continue // somebody has settled it meanwhile
+			case errors.Is(err, store.ErrUnreadableHere): // another version can read it
+				info = idempotency.RecordInfo{Record: e.Key, State: store.Corrupt}
 			case err != nil:
 				return err
 			}

@@ -3,18 +3,24 @@ package main
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/internal/inspect"
 	"example.com/idempotency/store"
@@ -94,6 +100,12 @@ func TestAnswerOfAFileThatIsNotTheAnswer(t *testing.T) {
 			require.Contains(t, got.err, says, "%q", printed)
 		}
 	}
+	got := resolve("HTTP/1.1 200 OK\r\n\r\n" + strings.Repeat("a", mostAnswer))
+	require.Equal(t, inspect.ExitUsage, got.code)
+	require.Contains(t, got.err, "larger than")
+	got = p.idem(t, append(slices.Clone(args[:len(args)-2]), "--status", "201", "--header", "Content-Encoding: gzip", "--body", "abc")...)
+	require.Equal(t, inspect.ExitUsage, got.code)
+	require.Contains(t, got.err, "the body is not in it")
 	require.Equal(t, args[4], s.seen("a"), "nothing was written")
 
 	for printed, says := range map[string]string{
@@ -169,6 +181,59 @@ func TestCorruptRecord(t *testing.T) {
 	require.True(t, server.Exists("idem:"+name))
 	require.Equal(t, inspect.ExitOK, p.idem(t, "forget", name, "--seen", seen, "--reason", "x").code)
 	require.False(t, server.Exists("idem:"+name))
+}
+
+// A held record that nobody can read is not settled: who looks for held keys is told of it, in every store.
+func TestHeldRecordThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	damage := map[string]func(t *testing.T, p place, name string){
+		"redis": func(t *testing.T, p place, name string) {
+			opts, err := redis.ParseURL(p.flags[1])
+			require.NoError(t, err)
+			client := redis.NewClient(opts)
+			defer client.Close()
+			require.NoError(t, client.HSet(t.Context(), "idem:"+name, "m", "damaged").Err())
+			require.NoError(t, client.ZAdd(t.Context(), "idem:holding index", redis.Z{Score: 1, Member: "foreign"}).Err())
+		},
+		"sqlite": func(t *testing.T, p place, name string) {
+			db, err := sql.Open("sqlite", p.flags[1])
+			require.NoError(t, err)
+			defer db.Close()
+			_, err = db.ExecContext(t.Context(), "UPDATE idempotency_records SET marks = marks + 4611686018427387904 WHERE key = ?", name)
+			require.NoError(t, err)
+		},
+		"postgres": func(t *testing.T, p place, name string) {
+			conn, err := pgx.Connect(t.Context(), p.flags[1])
+			require.NoError(t, err)
+			defer conn.Close(context.Background())
+			_, err = conn.Exec(t.Context(), "UPDATE "+p.flags[3]+" SET marks = marks + 4611686018427387904 WHERE key = $1", name)
+			require.NoError(t, err)
+		},
+	}
+	for name, place := range places {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := place(t)
+			told := make(chan event.Event, 10)
+			s := serve(t, p.records, idempotency.WithObserver(func(_ context.Context, e event.Event) {
+				if e.Kind == event.Corrupt {
+					told <- e
+				}
+			}))
+			s.post("POST /payouts", "a", broken, hold)
+			record := s.name("a")
+			damage[name](t, p, record)
+			got := p.idem(t, "held")
+			require.Contains(t, got.out, record, got.err)
+			require.Contains(t, got.out, "corrupt")
+			ctx, stop := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- s.guard.Reconcile(ctx, time.Hour) }()
+			require.Equal(t, record, (<-told).Record)
+			stop()
+			require.NoError(t, <-done)
+		})
+	}
 }
 
 // Whatever is decided with --dry-run, the store is the same afterwards, byte by byte.

@@ -96,8 +96,11 @@ func (s *source) dial(ctx context.Context) (err error) {
 		}
 		s.ends = append(s.ends, s.pool.Close)
 	default: // sqlitestore would make a file that is not there, and a table in one that is
-		if _, err := os.Stat(t.sqlite); err != nil {
+		switch info, err := os.Stat(t.sqlite); {
+		case err != nil:
 			return err
+		case !info.Mode().IsRegular():
+			return usage("--sqlite: %s is not a regular file", t.sqlite)
 		}
 		uri := url.URL{Scheme: "file", OmitHost: true, Path: t.sqlite, RawQuery: "mode=ro&_pragma=busy_timeout(2000)"}
 		if s.file, err = sql.Open("sqlite", uri.String()); err != nil {

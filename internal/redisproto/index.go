@@ -52,17 +52,19 @@ func Oldest(index string, after uint64, n int) Call {
 	return newCall(&oldestScript, index, after, n)
 }
 
-// ParseOldest reads the places of claims. It stops at one that no [Enter] has made.
-func ParseOldest(reply []string) ([]Place, error) {
-	places := make([]Place, 0, len(reply)/2)
+// ParseOldest reads the places of claims, without those that no [Enter] has made, and the time of the last place.
+func ParseOldest(reply []string) (places []Place, last uint64, err error) {
+	places = make([]Place, 0, len(reply)/2)
 	for i := 1; i < len(reply); i += 2 {
-		time, err := strconv.ParseUint(reply[i], 10, 64)
-		if err != nil || len(reply[i-1]) <= 16 {
-			return places, errors.New("the index has an entry that is not a claim")
+		time, err := strconv.ParseFloat(reply[i], 64)
+		if err != nil || time < 0 || time >= 1<<53 {
+			return nil, 0, errors.New("the index has a place that is no time")
 		}
-		places = append(places, Place{Member(reply[i-1]), time})
+		if last = uint64(time); len(reply[i-1]) > len(store.Owner{}) && float64(last) == time {
+			places = append(places, Place{Member(reply[i-1]), last})
+		}
 	}
-	return places, nil
+	return places, last, nil
 }
 
 // Drop returns the call that takes claims out of the index which are still in these places.

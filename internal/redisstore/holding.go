@@ -28,7 +28,7 @@ func (s *Store) listHolding(ctx context.Context, q *store.Query) (p store.Page, 
 		if err != nil {
 			return store.Page{}, err
 		}
-		places, err := redisproto.ParseOldest(cmd.Val())
+		places, last, err := redisproto.ParseOldest(cmd.Val())
 		if cmd.Val() == nil {
 			err = errNoResult
 		}
@@ -42,15 +42,18 @@ func (s *Store) listHolding(ctx context.Context, q *store.Query) (p store.Page, 
 		for i, place := range places {
 			r := found[i]
 			switch {
-			case r == nil: // nobody can read it
+			case r == nil: // nobody can read it, and so nobody knows that it is settled
+				if q.Matches(store.Unreadable) {
+					p.Entries = append(p.Entries, store.Entry{Key: place.Member.Key(), Record: store.Unreadable})
+				}
 			case !r.Holding || r.Owner != place.Member.Owner():
 				settled = append(settled, place)
 			case q.Matches(r.Record):
 				p.Entries = append(p.Entries, store.Entry{Key: place.Member.Key(), Record: r.Record})
 			}
-			c.scan = place.Time
 		}
-		if more = len(places) == room; more {
+		c.scan = max(c.scan, last)
+		if more = len(cmd.Val()) == 2*room; more {
 			p.Next = c.text(mark)
 		} else {
 			p.Next = ""

@@ -2,7 +2,6 @@ package sqlrecord
 
 import (
 	"errors"
-	"slices"
 
 	"example.com/idempotency/store"
 )
@@ -46,21 +45,24 @@ type Rows interface {
 
 // Read makes the page of rows that have the key, the place in the index, the columns of [Scan] and
 // the time. It is the last page if there are fewer rows than it has asked for. Rows that
-// cannot be read are passed over.
+// cannot be read are passed over, but for those of the index.
 func (p *Pager) Read(rows Rows) (store.Page, error) {
 	var page store.Page
 	read := 0
 	for len(page.Entries) < p.size && rows.Next() {
 		var now Moment
 		r, err := Scan(after{rows, []any{&p.at.Key, &p.at.Since}}, &now)
-		if read++; err != nil {
-			if errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrUnreadableHere) {
-				continue
-			}
+		read++
+		switch unreadable := errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrUnreadableHere); {
+		case unreadable && p.query.Holding && p.query.Matches(store.Unreadable):
+			page.Entries = append(page.Entries, store.Entry{Key: p.at.Key, Record: store.Unreadable})
+		case unreadable:
+		case err != nil:
 			return store.Page{}, err
-		}
-		if out := r.See(now); !r.Expired(now) && p.wants(out) {
-			page.Entries = append(page.Entries, store.Entry{Key: p.at.Key, Record: out})
+		default:
+			if out := r.See(now); !r.Expired(now) && p.query.Matches(out) {
+				page.Entries = append(page.Entries, store.Entry{Key: p.at.Key, Record: out})
+			}
 		}
 	}
 	if read >= p.Limit || len(page.Entries) >= p.size {
@@ -76,9 +78,3 @@ type after struct {
 }
 
 func (a after) Scan(dest ...any) error { return a.Scanner.Scan(append(a.before, dest...)...) }
-
-func (p *Pager) wants(r store.Record) bool {
-	q := &p.query
-	return (len(q.States) == 0 || slices.Contains(q.States, r.State)) &&
-		(q.Label == "" || r.Label == q.Label) && r.Age >= q.OlderThan
-}
