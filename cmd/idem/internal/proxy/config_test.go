@@ -87,6 +87,12 @@ func TestMistakesAreTold(t *testing.T) {
 		"to: http://x\nrecovery: never":                      `recovery: "never" must be`,
 		"to: http://x\nrecovery: hold-after-0":               "ecovery",
 		"to: http://x\nfingerprint: body":                    `fingerprint: "body" must be`,
+		"to: http://x\nfingerprint: 'fields:'":               `field ""`,
+		"to: http://x\nfingerprint: 'fields:a,,b'":           `field ""`,
+		"to: http://x\nfingerprint: 'fields:a, '":            `field ""`,
+		"to: http://x\nfingerprint: 'fields:/a/b'":           `field "/a/b" must be`,
+		"to: http://x\nfingerprint: 'fields:$.a'":            `field "$.a" must be`,
+		"to: http://x\nfingerprint: 'fields:a. b'":           `field "a. b" must be`,
 		"to: http://x\ntimeout: -1s":                         "timeout",
 		"to: http://x\nstore: {redis: redis://x, sqlite: y}": "name one of",
 		"to: http://x\nroutes: [{match: POST}]":              `route "POST"`,
@@ -105,6 +111,25 @@ func TestMistakesAreTold(t *testing.T) {
 	}
 	c := Default()
 	require.Error(t, c.Read("no-such-file"))
+}
+
+// A field that the configuration names counts, however the list is spelled.
+func TestFieldsCount(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(http.HandlerFunc(told))
+	defer s.Close()
+	for _, word := range []string{"fields:a,b", "fields:a, b", "fields: a ,\tb "} {
+		f := startFront(t, s.URL, func(c *Config) { c.Fingerprint = word })
+		send := func(body string) string {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.URL, strings.NewReader(body))
+			require.NoError(t, err)
+			got := f.do(t, r, "Authorization: Bearer alice", "Idempotency-Key: k", "Content-Type: application/json")
+			return got.Header.Get("Idempotent-Replayed") + got.Header.Get("Idempotency-Error")
+		}
+		require.Empty(t, send(`{"a":1,"b":2,"c":3}`))
+		require.Equal(t, "true", send(`{"a":1,"b":2,"c":4}`))
+		require.Equal(t, "key-reused", send(`{"a":1,"b":3,"c":3}`), word)
+	}
 }
 
 // The rules of a request are those of its pattern. A path that is not clean is not sent elsewhere, and no method

@@ -50,7 +50,7 @@ func newTable(c *Config, store idempotency.Store, scope idempotency.ScopeFunc, c
 			_, err = idempotency.New(store, scope, opts...) // tells what With would panic for
 		}
 		if err == nil {
-			err = t.add(r.Match)
+			err = panicOf(func() { t.mux.Handle(r.Match, http.NotFoundHandler()) })
 		}
 		if err != nil {
 			errs = errors.Join(errs, fmt.Errorf("route %q: %w", r.Match, err))
@@ -65,17 +65,6 @@ func newTable(c *Config, store idempotency.Store, scope idempotency.ScopeFunc, c
 		t.rules[r.Match] = made
 	}
 	return t, errs
-}
-
-// add tells the router a pattern. It panics for one that it does not understand.
-func (t *table) add(pattern string) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("%v", p)
-		}
-	}()
-	t.mux.Handle(pattern, http.NotFoundHandler())
-	return nil
 }
 
 // of returns the rule of a request. The router is asked for the pattern only: it would send clients elsewhere

@@ -73,13 +73,40 @@ func recoveryOf(word string) (idempotency.Recovery, error) {
 
 // fingerprintOf returns the function that a word names.
 func fingerprintOf(word string) (idempotency.FingerprintFunc, error) {
-	switch fields, ok := strings.CutPrefix(word, "fields:"); {
+	list, ok := strings.CutPrefix(word, "fields:")
+	switch {
 	case word == "raw":
 		return idempotency.RawFingerprint, nil
 	case word == "json":
 		return idempotency.JSONFingerprint, nil
-	case ok && fields != "":
-		return idempotency.FieldsFingerprint(strings.Split(fields, ",")...), nil
+	case !ok:
+		return nil, fmt.Errorf("fingerprint: %q must be raw, json or fields:a,b", word)
 	}
-	return nil, fmt.Errorf("fingerprint: %q must be raw, json or fields:a,b", word)
+	// A name that is in no body does not count, so each payload would be the same as any other.
+	fields := strings.Split(list, ",")
+	for i, name := range fields {
+		fields[i] = strings.TrimSpace(name)
+		for part := range strings.SplitSeq(fields[i], ".") {
+			if strings.TrimSpace(part) != part || strings.HasPrefix(part, "/") || strings.HasPrefix(part, "$") {
+				return nil, fmt.Errorf("fingerprint: %q: field %q must be a name, or names with dots between them", word, fields[i])
+			}
+		}
+	}
+	var f idempotency.FingerprintFunc
+	if err := panicOf(func() { f = idempotency.FieldsFingerprint(fields...) }); err != nil {
+		return nil, fmt.Errorf("fingerprint: %q: %w", word, err)
+	}
+	return f, nil
+}
+
+// panicOf returns as an error what a function panics with. Some take a mistake for one of the program, and here it is
+// one of the configuration.
+func panicOf(f func()) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%v", p)
+		}
+	}()
+	f()
+	return nil
 }
