@@ -97,7 +97,8 @@ func (e *entry) Unwrap() http.ResponseWriter { return e.ResponseWriter }
 // access serves a request by its rule, and logs it.
 func access(t *table, log slog.Handler, bodyTime time.Duration) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		began, rule := time.Now(), t.of(r)
+		began := time.Now()
+		rule, sure := t.of(r)
 		e := &entry{ResponseWriter: w, stall: bodyTime}
 		dropNominated(r.Header)
 		r = r.WithContext(context.WithValue(traced(r), entryKey{}, e))
@@ -106,6 +107,11 @@ func access(t *table, log slog.Handler, bodyTime time.Duration) http.HandlerFunc
 			_ = http.NewResponseController(w).SetReadDeadline(began.Add(bodyTime))
 		}
 		defer func() { e.log(log, r, rule, time.Since(began)) }()
+		if !sure {
+			e.met = event.Event{Kind: event.Refused}
+			refuseAmbiguous(e)
+			return
+		}
 		rule.handler.ServeHTTP(e, r)
 	}
 }

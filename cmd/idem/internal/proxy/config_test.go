@@ -15,8 +15,6 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
-
-	"example.com/idempotency"
 )
 
 var write = flag.Bool("write", false, "write the schema")
@@ -129,37 +127,6 @@ func TestFieldsCount(t *testing.T) {
 		require.Empty(t, send(`{"a":1,"b":2,"c":3}`))
 		require.Equal(t, "true", send(`{"a":1,"b":2,"c":4}`))
 		require.Equal(t, "key-reused", send(`{"a":1,"b":3,"c":3}`), word)
-	}
-}
-
-// The rules of a request are those of its pattern. A path that is not clean is not sent elsewhere, and no method
-// is refused.
-func TestRuleOfARequest(t *testing.T) {
-	t.Parallel()
-	c, err := readConfig(t, example)
-	require.NoError(t, err)
-	table, _, err := c.build(idempotency.NewMemoryStore(), unlogged)
-	require.NoError(t, err)
-	for request, want := range map[string]string{
-		"POST /payouts/7":            "POST /payouts/{id}",
-		"POST /payouts//7":           "POST /payouts/{id}",
-		"POST /x/../payouts/7":       "POST /payouts/{id}",
-		"POST /%70ayouts/7":          "POST /payouts/{id}",
-		"GET /payouts/7":             "/",
-		"PATCH /payouts/7":           "/",
-		"POST /payouts/7/":           "/",
-		"POST /files/a":              "/files/",
-		"POST /files":                "/files/",
-		"PUT /profile":               "PUT /profile",
-		"OPTIONS *":                  "/",
-		"POST http://host/payouts/7": "POST /payouts/{id}",
-	} {
-		method, target, _ := strings.Cut(request, " ")
-		r := httptest.NewRequestWithContext(t.Context(), method, "/", nil)
-		r.URL, err = r.URL.Parse(target)
-		require.NoError(t, err)
-		r.RequestURI = target
-		require.Equal(t, want, table.of(r).Match, request)
 	}
 }
 

@@ -57,8 +57,9 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // rewrite makes the request for the service. What tells of a run is ours: clients cannot set it.
 func (f *forwarder) rewrite(p *httputil.ProxyRequest) {
+	p.Out.URL.RawPath = spelled(p.In.URL.RawPath) // as it came: without it, net/url would spell the path in its own way
 	p.SetURL(f.to)
-	p.Out.Host, p.Out.URL.RawQuery = p.In.Host, p.In.URL.RawQuery // as they came
+	p.Out.Host, p.Out.URL.RawQuery = p.In.Host, spelled(p.In.URL.RawQuery)
 	if f.config.TrustForwarded {
 		p.Out.Header["X-Forwarded-For"] = p.In.Header["X-Forwarded-For"]
 	}
@@ -68,9 +69,6 @@ func (f *forwarder) rewrite(p *httputil.ProxyRequest) {
 		case outcomeField, attemptField, derivedField:
 			delete(p.Out.Header, name)
 		}
-	}
-	if sent, _, _ := strings.Cut(p.In.RequestURI, "?"); strings.HasPrefix(sent, "/") && !strings.HasPrefix(sent, "//") && sent != p.In.URL.EscapedPath() {
-		p.Out.URL.Opaque = strings.TrimSuffix(f.to.EscapedPath(), "/") + sent // as it came: net/url would spell it in another way
 	}
 	p.Out.Header["Traceparent"] = p.In.Header["Traceparent"][:1] // although Connection may name it, as the key
 	ctx := p.In.Context()

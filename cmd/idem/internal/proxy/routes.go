@@ -67,19 +67,6 @@ func newTable(c *Config, store idempotency.Store, scope idempotency.ScopeFunc, c
 	return t, errs
 }
 
-// of returns the rule of a request. The router is asked for the pattern only: it would send clients elsewhere
-// for a path that is not clean, and refuse methods.
-func (t *table) of(r *http.Request) *rule {
-	if len(t.rules) == 1 {
-		return t.rules[everything]
-	}
-	_, pattern := t.mux.Handler(r)
-	if found := t.rules[pattern]; found != nil {
-		return found
-	}
-	return t.rules[everything]
-}
-
 // guards returns the guards by the label that their records have.
 func (t *table) guards() map[string]*idempotency.Guard {
 	all := map[string]*idempotency.Guard{}

@@ -2,7 +2,7 @@
 //
 //   - config.go: what it is told; routes.go: the rules of requests; scope.go, jwt.go: whose a key is
 //   - verdict.go: what an answer, or the lack of one, means
-//   - access.go, forward.go, upstream.go: the way of a request, from outside to inside
+//   - access.go, path.go, forward.go, upstream.go: the way of a request, from outside to inside
 //   - store.go, admin.go, run.go: the records, what operators see, the process
 package proxy
 
