@@ -28,14 +28,15 @@ const (
 
 // A forwarder is the handler that the guards protect.
 type forwarder struct {
-	to     *url.URL
-	config *Config
-	log    *slog.Logger
-	proxy  *httputil.ReverseProxy
+	to         *url.URL
+	config     *Config
+	scopeField string // that says whose a key is
+	log        *slog.Logger
+	proxy      *httputil.ReverseProxy
 }
 
 func newForwarder(c *Config, to *url.URL, transport http.RoundTripper, log *slog.Logger) *forwarder {
-	f := &forwarder{to: to, config: c, log: log}
+	f := &forwarder{to: to, config: c, scopeField: scopeField(c.Scope), log: log}
 	f.proxy = &httputil.ReverseProxy{
 		Rewrite: f.rewrite, ModifyResponse: f.judge, ErrorHandler: f.fail, Transport: transport,
 		BufferPool: &buffers{sync.Pool{New: func() any { return new([32 << 10]byte) }}},
@@ -65,8 +66,7 @@ func (f *forwarder) rewrite(p *httputil.ProxyRequest) {
 	}
 	p.SetXForwarded()
 	for name := range p.Out.Header {
-		switch textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-")) { // as CGI reads names
-		case outcomeField, attemptField, derivedField:
+		if f.isOurs(name) {
 			delete(p.Out.Header, name)
 		}
 	}
@@ -82,6 +82,25 @@ func (f *forwarder) rewrite(p *httputil.ProxyRequest) {
 	if f.config.DerivedKey {
 		p.Out.Header.Set(derivedField, idempotency.DeriveKey(ctx, "proxy"))
 	}
+}
+
+// isOurs reports whether a client cannot say a field to the service. CGI and what came of it read an underscore in a name
+// as a hyphen, and join the values of both: a field with a meaning here passes in the spelling that has it.
+func (f *forwarder) isOurs(name string) bool {
+	read := asCGI(name)
+	switch read {
+	case outcomeField, attemptField, derivedField:
+		return true
+	case keyField, "Forwarded", "Traceparent", "Tracestate":
+		return name != read
+	case asCGI(f.scopeField):
+		return name != f.scopeField
+	}
+	return name != read && strings.HasPrefix(read, "X-Forwarded-")
+}
+
+func asCGI(name string) string {
+	return textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-"))
 }
 
 // judge takes the outcome out of an answer.

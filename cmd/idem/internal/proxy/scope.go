@@ -32,7 +32,7 @@ func scopeOf(word string, jwt JWT) (idempotency.ScopeFunc, error) {
 	case word == "shared":
 		return idempotency.SharedScope, nil
 	case kind == "header" && named && name != "":
-		return header(textproto.CanonicalMIMEHeaderKey(name)), nil
+		return header(scopeField(word)), nil
 	case kind == "jwt" && named && name != "":
 		v, err := newVerifier(jwt)
 		if err != nil {
@@ -42,6 +42,17 @@ func scopeOf(word string, jwt JWT) (idempotency.ScopeFunc, error) {
 	default:
 		return nil, fmt.Errorf("scope: %q must be authorization, header:NAME, jwt:CLAIM or shared", word)
 	}
+}
+
+// scopeField returns the field that a scope is known by, or "" if it is shared.
+func scopeField(word string) string {
+	if name, ok := strings.CutPrefix(word, "header:"); ok {
+		return textproto.CanonicalMIMEHeaderKey(name)
+	}
+	if word == "shared" {
+		return ""
+	}
+	return "Authorization"
 }
 
 // authorization makes a digest of the credentials, so that they stand in no record and no log.

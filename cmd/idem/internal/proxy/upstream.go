@@ -136,7 +136,7 @@ type hop struct {
 func (h *hop) RoundTrip(r *http.Request) (*http.Response, error) {
 	op, run := idempotency.FromContext(r.Context())
 	if !run && (r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions) {
-		resp, err := h.transport.RoundTrip(r)
+		resp, err := h.exchange(r)
 		if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
 			return nil, &failure{unsent, err}
 		} else if err != nil {
@@ -169,7 +169,7 @@ func (h *hop) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		out.Body = io.NopCloser(bytes.NewReader(body))
 	}
-	resp, err := h.transport.RoundTrip(out)
+	resp, err := h.exchange(out)
 	switch {
 	case err != nil:
 		f := &failure{broken, err}
@@ -184,6 +184,18 @@ func (h *hop) RoundTrip(r *http.Request) (*http.Response, error) {
 		w.ReadCloser, w.resp, resp.Body = resp.Body, resp, w
 	}
 	return resp, nil
+}
+
+var errStatus = errors.New("the status of the answer is none")
+
+// exchange sends a request. An answer with a status that a server of net/http cannot send is none.
+func (h *hop) exchange(r *http.Request) (*http.Response, error) {
+	resp, err := h.transport.RoundTrip(r)
+	if err == nil && (resp.StatusCode < 100 || resp.StatusCode > 999) {
+		_ = resp.Body.Close()
+		return nil, errStatus
+	}
+	return resp, err
 }
 
 // oneWrite is how large a body may be that net/http is shown to be in memory: it sends it in one write with the

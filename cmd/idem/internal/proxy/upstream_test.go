@@ -155,6 +155,8 @@ func TestFates(t *testing.T) {
 		"silent within a body":               {halfDeclared, "hang", "rerun", 0, "", second, "", 2},
 		"an answer, and then the connection": {wholeAnswer, "break", "hold", 201, "", second, "", 1},
 		"nonsense":                           {"nonsense\r\n\r\n", "break", "rerun", 503, "no-answer", second, "", 2},
+		"a status that is none":              {"HTTP/1.1 099 Oh\r\nContent-Length: 4\r\n\r\ndone", "serve", "rerun", 503, "no-answer", second, "", 2},
+		"a status that is none, held":        {"HTTP/1.1 000 Oh\r\nContent-Length: 0\r\n\r\n", "serve", "hold", 409, "outcome-unknown", 409, "outcome-unknown", 1},
 		"500 of the service":                 {"HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n", "serve", "rerun", 500, "", second, "", 2},
 		"500 of the service, held":           {"HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n", "serve", "hold", 500, "", 409, "outcome-unknown", 1},
 		"500 that is definite":               {"HTTP/1.1 500 Oh\r\nIdempotency-Outcome: final\r\nContent-Length: 0\r\n\r\n", "serve", "hold", 500, "", 500, "", 1},
@@ -195,6 +197,7 @@ func TestFates(t *testing.T) {
 				require.Empty(t, got.Header.Get("Idempotency-Outcome"))
 				require.Empty(t, got.Trailer.Get("Idempotency-Outcome"))
 			}
+			require.NotContains(t, f.log.String(), "invalid WriteHeader")
 			got := f.send(t, http.MethodPost, "/", "k")
 			require.Equal(t, fate.then, got.StatusCode, got.body)
 			require.Equal(t, fate.thenCode, got.Header.Get("Idempotency-Error"))
