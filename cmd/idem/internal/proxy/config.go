@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -73,7 +74,10 @@ func Default() Config {
 	return Config{
 		Listen: "127.0.0.1:8080", Admin: "127.0.0.1:8081", Scope: "authorization", Grace: 25 * time.Second,
 		Store: Store{Prefix: "idem:", Table: "idempotency_records"},
-		Rules: Rules{Timeout: time.Minute, Recovery: "rerun", Fingerprint: "raw"},
+		Rules: Rules{
+			TTL: 24 * time.Hour, Lease: 30 * time.Second, Timeout: time.Minute, Recovery: "rerun", Fingerprint: "raw",
+			RequestBody: 1 << 20, ResponseBody: 1 << 20,
+		},
 	}
 }
 
@@ -87,8 +91,8 @@ func (c *Config) Flags(f *pflag.FlagSet) {
 	f.BoolVar(&c.DerivedKey, "derived-key", c.DerivedKey, "send the service Idempotency-Derived-Key, too")
 	f.StringVar(&c.Recovery, "recovery", c.Recovery, "what follows an unknown outcome: rerun, hold or hold-after-N")
 	f.StringVar(&c.Fingerprint, "fingerprint", c.Fingerprint, "what of the body counts: raw, json or fields:a,b")
-	f.DurationVar(&c.TTL, "ttl", cmp.Or(c.TTL, 24*time.Hour), "how long an answer is replayed")
-	f.DurationVar(&c.Lease, "lease", cmp.Or(c.Lease, 30*time.Second), "how long the key of a proxy that has died stays taken")
+	f.DurationVar(&c.TTL, "ttl", c.TTL, "how long an answer is replayed")
+	f.DurationVar(&c.Lease, "lease", c.Lease, "how long the key of a proxy that has died stays taken")
 	f.DurationVar(&c.Timeout, "timeout", c.Timeout, "how long the service may be silent in a protected request")
 	f.BoolFunc("required", "refuse a protected request without a key", func(s string) error {
 		on := s == "true"
@@ -111,7 +115,30 @@ func (c *Config) Read(file string) error {
 	if err := d.Decode(new(any)); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("%s: there is more than one document", file)
 	}
+	if err := checkZeros(text); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
 	return nil
+}
+
+// checkZeros finds zeros in routes, which would be the value of the rules for all without saying so.
+func checkZeros(text []byte) error {
+	var file struct {
+		Routes []map[string]yaml.Node `yaml:"routes"`
+	}
+	if err := yaml.Unmarshal(text, &file); err != nil {
+		return err
+	}
+	var errs []error
+	for _, r := range file.Routes {
+		for _, name := range []string{"ttl", "lease", "wait", "timeout", "request_body", "response_body", "recovery", "fingerprint"} {
+			node := r[name]
+			if d, err := time.ParseDuration(cmp.Or(node.Value, "0")); node.Line > 0 && err == nil && d == 0 {
+				errs = append(errs, fmt.Errorf("line %d: %s: nothing is not a value; without the word, the rules for all count", node.Line, name))
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 var goType = regexp.MustCompile(` (not found|already set) in type \S+`)
@@ -129,7 +156,7 @@ func (c *Config) target() (to *url.URL, h2c bool, err error) {
 	switch {
 	case c.To == "":
 		return nil, false, errors.New("to: name the service, such as http://127.0.0.1:3000")
-	case err != nil || to.Host == "" || to.RawQuery != "" || to.Fragment != "" || to.User != nil:
+	case err != nil || to.Hostname() == "" || !isPort(cmp.Or(to.Port(), "80")) || to.RawQuery != "" || to.Fragment != "" || to.User != nil:
 		return nil, false, errors.New("to: it must be a scheme, a host and perhaps a path") // without the text, which may have a password
 	}
 	switch to.Scheme {
@@ -141,4 +168,9 @@ func (c *Config) target() (to *url.URL, h2c bool, err error) {
 	default:
 		return nil, false, fmt.Errorf("to: the scheme is %q, and must be http, https or h2c", to.Scheme)
 	}
+}
+
+func isPort(s string) bool {
+	_, err := strconv.ParseUint(s, 10, 16)
+	return err == nil
 }

@@ -99,16 +99,21 @@ func TestMistakesAreTold(t *testing.T) {
 		"to: http://x\nroutes: [{match: /a, recovery: no}, {match: /b, ttl: -1h}]": `route "/b"`,
 		"to: http://x\nroutes: [{match: /a, proTect: false}]":                      "field proTect not found",
 	} {
-		c, err := readConfig(t, text)
-		if err == nil {
-			err = c.Check()
-		}
-		require.ErrorContains(t, err, want, text)
-		require.NotContains(t, err.Error(), "in type", text)
-		require.NotContains(t, err.Error(), "secret", text)
+		requireMistake(t, text, want)
 	}
 	c := Default()
 	require.Error(t, c.Read("no-such-file"))
+}
+
+func requireMistake(t *testing.T, text, want string) {
+	t.Helper()
+	c, err := readConfig(t, text)
+	if err == nil {
+		err = c.Check()
+	}
+	require.ErrorContains(t, err, want, text)
+	require.NotContains(t, err.Error(), "in type", text)
+	require.NotContains(t, err.Error(), "secret", text)
 }
 
 // A field that the configuration names counts, however the list is spelled.

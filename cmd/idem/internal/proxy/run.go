@@ -1,6 +1,6 @@
 // Package proxy is idem proxy: a reverse proxy with a guard inside, which protects a service in any language.
 //
-//   - config.go: what it is told; routes.go: the rules of requests; scope.go, jwt.go: whose a key is
+//   - config.go: what it is told; check.go: what of it cannot work; routes.go: the rules of requests; scope.go, jwt.go: whose a key is
 //   - verdict.go: what an answer, or the lack of one, means
 //   - access.go, path.go, forward.go, upstream.go: the way of a request, from outside to inside
 //   - store.go, admin.go, run.go: the records, what operators see, the process
@@ -32,13 +32,6 @@ type server struct {
 	admin  *admin
 	front  http.Handler
 	back   http.Handler // of the admin address
-}
-
-// Check says what is wrong with a configuration, without its store and its service.
-func (c *Config) Check() error {
-	_, _, err := c.build(idempotency.NewMemoryStore(), unlogged)
-	_, err2 := c.Store.kind()
-	return errors.Join(err, err2)
 }
 
 // build makes the rules and their handlers.

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"time"
 
@@ -32,6 +33,25 @@ func (s *Store) kind() (string, error) {
 	return named, nil
 }
 
+// check says what is wrong with it, without opening it.
+func (s *Store) check() error {
+	kind, err := s.kind()
+	if err != nil {
+		return err
+	}
+	switch unset := Default().Store; {
+	case kind != "redis" && s.Prefix != unset.Prefix:
+		return errors.New("store: prefix is for redis alone")
+	case kind != "postgres" && s.Table != unset.Table:
+		return errors.New("store: table is for postgres alone")
+	case kind == "redis":
+		_, err = s.redisOptions()
+	case kind == "postgres":
+		_, err = pgxpool.ParseConfig(s.Postgres) // the driver leaves the password out of its error
+	}
+	return err
+}
+
 // open returns the store, and what closes it.
 func (s *Store) open(ctx context.Context) (idempotency.Store, func(), error) {
 	kind, err := s.kind()
@@ -51,13 +71,21 @@ func (s *Store) open(ctx context.Context) (idempotency.Store, func(), error) {
 	}
 }
 
-func (s *Store) openRedis(ctx context.Context) (idempotency.Store, func(), error) {
+func (s *Store) redisOptions() (*redis.Options, error) {
 	opts, err := redis.ParseURL(s.Redis)
 	if err != nil {
 		if bad, ok := errors.AsType[*url.Error](err); ok {
 			err = bad.Err // without the URL, which may have a password
 		}
-		return nil, nil, errors.Join(errors.New("store: redis"), err)
+		return nil, fmt.Errorf("store: redis: %w", err)
+	}
+	return opts, nil
+}
+
+func (s *Store) openRedis(ctx context.Context) (idempotency.Store, func(), error) {
+	opts, err := s.redisOptions()
+	if err != nil {
+		return nil, nil, err
 	}
 	opts.ContextTimeoutEnabled, opts.DialerRetries = true, 1
 	opts.ReadTimeout, opts.DialTimeout = 500*time.Millisecond, 500*time.Millisecond
