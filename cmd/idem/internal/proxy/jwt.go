@@ -1,11 +1,14 @@
 package proxy
 
 import (
+	"crypto/rsa"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -25,17 +28,18 @@ var signatures = []jose.SignatureAlgorithm{
 // taken out must not verify one more.
 type verifier struct {
 	JWT
+	log *slog.Logger
 
 	mu   sync.Mutex
 	keys []jose.JSONWebKey
 	of   os.FileInfo // the file that they are from
 }
 
-func newVerifier(c JWT) (*verifier, error) {
+func newVerifier(c JWT, log *slog.Logger) (*verifier, error) {
 	if c.JWKS == "" {
 		return nil, errors.New("scope: jwt:CLAIM needs the keys that verify tokens: jwt.jwks in the file, or --jwks")
 	}
-	v := &verifier{JWT: c}
+	v := &verifier{JWT: c, log: log}
 	return v, v.read()
 }
 
@@ -49,20 +53,54 @@ func (v *verifier) read() error {
 	if err != nil {
 		return err
 	}
-	var set jose.JSONWebKeySet
+	var set struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
 	if err := json.Unmarshal(text, &set); err != nil {
 		return fmt.Errorf("%s is not a JSON Web Key Set: %w", v.JWKS, err)
 	}
-	for _, k := range set.Keys {
-		if !k.IsPublic() {
+	var keys []jose.JSONWebKey
+	for n, raw := range set.Keys {
+		var k jose.JSONWebKey
+		err := json.Unmarshal(raw, &k)
+		why := unfit(&k)
+		switch {
+		case err != nil:
+			why = err.Error() // of a kind that nobody knows here (RFC 7517, section 5)
+		case why == private:
 			return fmt.Errorf("%s: key %q is not a public key", v.JWKS, k.KeyID)
+		case why == "":
+			keys = append(keys, k)
+			continue
 		}
+		v.log.Warn("a key verifies no token", "file", v.JWKS, "number", n+1, "key", k.KeyID, "why", why)
 	}
-	if len(set.Keys) == 0 {
-		return fmt.Errorf("%s has no keys", v.JWKS)
+	if len(keys) == 0 {
+		return fmt.Errorf("%s has no keys that verify tokens", v.JWKS)
 	}
-	v.keys, v.of = set.Keys, info
+	v.keys, v.of = keys, info
 	return nil
+}
+
+const private = "it is private"
+
+// unfit says why a key verifies no token, or nothing if it does.
+func unfit(k *jose.JSONWebKey) string {
+	rsaKey, isRSA := k.Key.(*rsa.PublicKey)
+	_, shared := k.Key.([]byte)
+	switch {
+	case shared:
+		return "it is a shared secret, with which a client could sign for others"
+	case !k.IsPublic():
+		return private
+	case k.Use != "" && k.Use != "sig":
+		return "it is not for signatures"
+	case k.Algorithm != "" && !slices.Contains(signatures, jose.SignatureAlgorithm(k.Algorithm)):
+		return "its algorithm is none of a signature with a public key"
+	case isRSA && rsaKey.N.BitLen() < 2048:
+		return "RSA keys below 2048 bits can be broken"
+	}
+	return ""
 }
 
 // claim returns a claim of the request's token, once that is verified.
@@ -88,6 +126,9 @@ func (v *verifier) claim(r *http.Request, name string) (string, error) {
 	if err := known.Validate(expected); err != nil {
 		return "", fmt.Errorf("%w: %w", idempotency.ErrUnauthenticated, err)
 	}
+	if known.Expiry == nil { // whoever finds it in a log would have the caller's answers for ever
+		return "", fmt.Errorf("%w: the token has no end (exp)", idempotency.ErrUnauthenticated)
+	}
 	claim, _ := all[name].(string)
 	if claim == "" {
 		return "", fmt.Errorf("%w: the token has no claim %s that is a text", errNoScope, name)
@@ -104,9 +145,9 @@ func (v *verifier) verify(token *jwt.JSONWebToken, claims ...any) error {
 	if err != nil { // nobody knows which keys are good
 		return fmt.Errorf("%w: %w", idempotency.ErrTryLater, err)
 	}
-	id := token.Headers[0].KeyID
+	h := token.Headers[0]
 	for _, k := range keys {
-		if (id == "" || k.KeyID == "" || k.KeyID == id) && token.Claims(k.Key, claims...) == nil {
+		if (h.KeyID == "" || k.KeyID == "" || k.KeyID == h.KeyID) && (k.Algorithm == "" || k.Algorithm == h.Algorithm) && token.Claims(k.Key, claims...) == nil {
 			return nil
 		}
 	}

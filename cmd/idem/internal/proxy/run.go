@@ -37,7 +37,7 @@ type server struct {
 // build makes the rules and their handlers.
 func (c *Config) build(store idempotency.Store, log logs, common ...idempotency.Option) (*table, http.Handler, error) {
 	to, h2c, err := c.target()
-	scope, err2 := scopeOf(c.Scope, c.JWT)
+	scope, err2 := scopeOf(c.Scope, c.JWT, log.Logger)
 	if errs := errors.Join(err, err2); errs != nil {
 		return nil, nil, errs
 	}

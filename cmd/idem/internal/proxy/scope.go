@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/textproto"
 	"strings"
@@ -24,7 +25,7 @@ var (
 const sharedByAll = "all callers share one set of keys: whoever sends the request of another, with its key, gets the other's answer"
 
 // scopeOf returns the function that a word names.
-func scopeOf(word string, jwt JWT) (idempotency.ScopeFunc, error) {
+func scopeOf(word string, jwt JWT, log *slog.Logger) (idempotency.ScopeFunc, error) {
 	kind, name, named := strings.Cut(word, ":")
 	switch {
 	case word == "authorization":
@@ -34,7 +35,7 @@ func scopeOf(word string, jwt JWT) (idempotency.ScopeFunc, error) {
 	case kind == "header" && named && name != "":
 		return header(scopeField(word)), nil
 	case kind == "jwt" && named && name != "":
-		v, err := newVerifier(jwt)
+		v, err := newVerifier(jwt, log)
 		if err != nil {
 			return nil, err
 		}

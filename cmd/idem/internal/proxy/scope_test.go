@@ -5,12 +5,15 @@ import (
 	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"maps"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 )
 
 // Whose a key is, is known or refused. Nobody shares a scope because nothing is known of them.
@@ -39,7 +43,7 @@ func TestScopes(t *testing.T) {
 		{"header:x-tenant", "X-Other", "acme", "", "", false},
 		{"header:x-tenant", "X-Tenant", "acme", "evil", "", false},
 	} {
-		scope, err := scopeOf(c.word, JWT{})
+		scope, err := scopeOf(c.word, JWT{}, unlogged.Logger)
 		require.NoError(t, err)
 		r := httptest.NewRequestWithContext(t.Context(), "POST", "/", nil)
 		r.Header.Add(c.field, c.value)
@@ -108,7 +112,7 @@ func TestTokenIsVerified(t *testing.T) {
 	require.NoError(t, err)
 	began := time.Now()
 	k.publish(began, ours, jose.JSONWebKey{Key: edwards.Public(), KeyID: "2"})
-	scope, err := scopeOf("jwt:sub", JWT{JWKS: k.file, Issuer: "https://issuer", Audience: "shop"})
+	scope, err := scopeOf("jwt:sub", JWT{JWKS: k.file, Issuer: "https://issuer", Audience: "shop"}, unlogged.Logger)
 	require.NoError(t, err)
 	claims := func(change map[string]any) map[string]any {
 		all := map[string]any{"sub": "alice", "iss": "https://issuer", "aud": []string{"shop", "x"}, "exp": began.Add(time.Hour).Unix()}
@@ -136,6 +140,7 @@ func TestTokenIsVerified(t *testing.T) {
 		"no signature":         "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbGljZSJ9.",
 		"an altered signature": good[:len(good)-4] + "AAAA",
 		"the end":              k.sign(ours, jose.ES256, claims(map[string]any{"exp": began.Add(-time.Hour).Unix()})),
+		"no end":               k.sign(ours, jose.ES256, claims(map[string]any{"exp": nil})),
 		"too early":            k.sign(ours, jose.ES256, claims(map[string]any{"nbf": began.Add(time.Hour).Unix()})),
 		"another issuer":       k.sign(ours, jose.ES256, claims(map[string]any{"iss": "https://evil"})),
 		"another audience":     k.sign(ours, jose.ES256, claims(map[string]any{"aud": "bank"})),
@@ -167,10 +172,61 @@ func TestKeysThatAreNoPublicKeys(t *testing.T) {
 		"private": string(private), "nothing": "", "no keys": `{"keys":[]}`, "a secret": `{"keys":[{"kty":"oct","k":"c2VjcmV0","kid":"1"}]}`,
 	} {
 		require.NoError(t, os.WriteFile(k.file, []byte(text), 0o600))
-		_, err := scopeOf("jwt:sub", JWT{JWKS: k.file})
+		_, err := scopeOf("jwt:sub", JWT{JWKS: k.file}, unlogged.Logger)
 		require.Error(t, err, name)
 	}
-	_, err = scopeOf("jwt:sub", JWT{JWKS: k.file + ".none"})
+	_, err = scopeOf("jwt:sub", JWT{JWKS: k.file + ".none"}, unlogged.Logger)
 	require.Error(t, err)
 	require.NotErrorIs(t, err, idempotency.ErrUnauthenticated)
+}
+
+// A key that cannot verify tokens here leaves the others of its file alone, and is told of.
+func TestKeysThatDoNotFit(t *testing.T) {
+	t.Parallel()
+	good, err := rsa.GenerateKey(rand.Reader, 2048)
+	require.NoError(t, err)
+	weak, err := rsa.GenerateKey(rand.Reader, 1024)
+	require.NoError(t, err)
+	public := func(k jose.JSONWebKey) string {
+		text, err := k.MarshalJSON()
+		require.NoError(t, err)
+		return string(text)
+	}
+	second := newKey(t, "2")
+	other := public(second.Public())
+	named := jose.JSONWebKey{Key: good.Public(), KeyID: "good", Algorithm: "RS256", Use: "sig"}
+	claims := map[string]any{"sub": "alice", "exp": time.Now().Add(time.Hour).Unix()}
+	k := tokens{t, filepath.Join(t.TempDir(), "keys.json")}
+	for name, c := range map[string]struct {
+		keys   []string // of the file
+		key    any      // that signs
+		alg    jose.SignatureAlgorithm
+		told   string
+		verify bool
+	}{
+		"one":                 {[]string{public(named)}, good, jose.RS256, "", true},
+		"an unknown kind":     {[]string{`{"kty":"AKP","kid":"new"}`, public(named)}, good, jose.RS256, "unsupported key type", true},
+		"a secret":            {[]string{`{"kty":"oct","k":"c2VjcmV0","kid":"1"}`, public(named)}, good, jose.RS256, "a shared secret", true},
+		"another algorithm":   {[]string{public(named)}, good, jose.PS256, "", false},
+		"any algorithm":       {[]string{public(jose.JSONWebKey{Key: good.Public()})}, good, jose.PS256, "", true},
+		"for encryption":      {[]string{public(jose.JSONWebKey{Key: good.Public(), Use: "enc"}), other}, good, jose.RS256, "not for signatures", false},
+		"encrypts by its alg": {[]string{public(jose.JSONWebKey{Key: good.Public(), Algorithm: "RSA-OAEP"}), other}, good, jose.RS256, "its algorithm", false},
+		"too weak":            {[]string{public(jose.JSONWebKey{Key: weak.Public()}), public(named)}, weak, jose.RS256, "below 2048", false},
+	} {
+		require.NoError(t, os.WriteFile(k.file, []byte(`{"keys":[`+strings.Join(c.keys, ",")+`]}`), 0o600))
+		log := new(guardtest.LockedBuffer)
+		scope, err := scopeOf("jwt:sub", JWT{JWKS: k.file}, slog.New(slog.NewTextHandler(log, nil)))
+		require.NoError(t, err, name)
+		require.Contains(t, log.String(), c.told, name)
+		require.Equal(t, c.told == "", log.String() == "", name)
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "/", nil)
+		r.Header.Set("Authorization", "Bearer "+k.sign(c.key, c.alg, claims))
+		got, err := scope(r)
+		if c.verify {
+			require.NoError(t, err, name)
+			require.Equal(t, "alice", got)
+			continue
+		}
+		require.ErrorIs(t, err, idempotency.ErrUnauthenticated, name)
+	}
 }
