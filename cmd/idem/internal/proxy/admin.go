@@ -3,7 +3,9 @@ package proxy
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
+	"net/url"
 	"sync/atomic"
 	"time"
 
@@ -61,6 +63,23 @@ func (a *admin) handler(t *table, store idempotency.Store) (http.Handler, error)
 		}
 	})
 	return mux, nil
+}
+
+// knownHosts serves requests that are addressed to the address itself, while that is one of this machine. A page of
+// another site could have given a name of its own to this machine, to read what its visitor can reach.
+func knownHosts(listens string, h http.Handler) http.Handler {
+	own, _, _ := net.SplitHostPort(listens)
+	if own != "localhost" && !net.ParseIP(own).IsLoopback() {
+		return h // others come by names that nobody knows here
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := (&url.URL{Host: r.Host}).Hostname()
+		if host != "localhost" && net.ParseIP(host) == nil {
+			http.Error(w, "This is the address "+listens+", and has no other name.", http.StatusMisdirectedRequest)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // ready says why the proxy should get no requests. An answer of the service is not asked for: requests with

@@ -76,7 +76,9 @@ func newServer(ctx context.Context, c *Config, log logs) (s *server, err error) 
 	if s.table, s.front, err = c.build(s.store, s.log, common...); err != nil {
 		return nil, err
 	}
-	s.back, err = s.admin.handler(s.table, s.store)
+	if s.back, err = s.admin.handler(s.table, s.store); err == nil {
+		s.back = knownHosts(c.Admin, s.back)
+	}
 	return s, err
 }
 

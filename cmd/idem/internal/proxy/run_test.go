@@ -195,3 +195,40 @@ func TestReadinessIsThatOfTheStore(t *testing.T) {
 	st.away = true
 	require.ErrorContains(t, new(admin).ready(t.Context(), g), "store")
 }
+
+// A page of another site cannot read what operators see under a name of its own.
+func TestAdminHasNoOtherName(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		listens, host string
+		status        int
+	}{
+		{"127.0.0.1:8081", "127.0.0.1:8081", 200},
+		{"127.0.0.1:8081", "localhost:9000", 200},
+		{"[::1]:8081", "[::1]:8081", 200},
+		{"localhost:8081", "127.0.0.1", 200},
+		{"127.0.0.1:8081", "evil.example:8081", 421},
+		{"localhost:8081", "localhost.evil.example", 421},
+		{"127.0.0.1:8081", "", 421},
+		{"0.0.0.0:8081", "proxy:8081", 200},
+		{":8081", "proxy:8081", 200},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil)
+		r.Host = c.host
+		w := httptest.NewRecorder()
+		knownHosts(c.listens, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, r)
+		require.Equal(t, c.status, w.Code, c)
+	}
+
+	c := Default()
+	c.To, c.Admin = "http://127.0.0.1:9", "127.0.0.1:0"
+	p := run(t, c)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.admin+"/readyz", nil)
+	require.NoError(t, err)
+	r.Host = "evil.example"
+	resp, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	resp.Body.Close()
+	require.Equal(t, http.StatusMisdirectedRequest, resp.StatusCode)
+	require.NoError(t, p.end())
+}
