@@ -65,6 +65,7 @@ Exit codes: 0 every MUST that was tried holds, 1 a MUST fails or nothing could b
 	f.StringVar(&c.OtherPath, "other-path", "", "the path of a second route that takes the same request")
 	f.StringVar(&c.restart, "restart-cmd", "", "a command of the shell that kills the server and starts it again")
 	f.DurationVar(&c.TTL, "ttl", 0, "how long the server keeps a key; the test waits that long")
+	f.DurationVar(&c.Late, "late", 4*time.Second, "how long after its answer an effect may come; the test waits that long a few times")
 	f.IntVar(&c.AtOnce, "at-once", 10, "how many requests are sent at once")
 	f.IntVar(&c.MaxRequests, "max-requests", 1000, "how many requests are sent at most")
 	f.Float64Var(&c.Rate, "rate", 50, "how many requests are sent in a second, on average")

@@ -40,7 +40,7 @@ func TestConformOutputs(t *testing.T) {
 func conformTo(t *testing.T, url string, args ...string) result {
 	t.Helper()
 	return call(t, append([]string{
-		"conform", url, "--rate", "100000", "--patience", "300ms",
+		"conform", url, "--rate", "100000", "--patience", "300ms", "--late", "50ms",
 		"--header", "Authorization: Bearer alice", "--header", "Content-Type: application/json", "--body", `{"amount":{{unique}}}`,
 	}, args...)...)
 }

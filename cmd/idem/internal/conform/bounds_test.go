@@ -153,7 +153,7 @@ func TestPointers(t *testing.T) {
 	require.True(t, ok)
 	n, ok := number(whole)
 	require.True(t, ok)
-	require.Equal(t, 3, n)
+	require.Equal(t, 3, n.n)
 	_, ok = number("three")
 	require.False(t, ok)
 }
@@ -179,4 +179,36 @@ func TestRequestsHaveSurelyMet(t *testing.T) {
 		v := crowdStatus(&Profile{}, trial)
 		require.Equal(t, map[bool]report.Result{true: report.Fails, false: report.NotTried}[c.met], v.result, name)
 	}
+}
+
+// A long answer is compared as a whole and not kept, and one without an end is left.
+func TestLongAnswers(t *testing.T) {
+	t.Parallel()
+	var changed atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for n := 0; r.URL.Path == "/endless" || n < 3*maxKept; n += 1 << 10 {
+			text := strings.Repeat("x", 1<<10)
+			if n == 2*maxKept && changed.Load() {
+				text = strings.Repeat("y", 1<<10)
+			}
+			if _, err := w.Write([]byte(text)); err != nil {
+				return
+			}
+		}
+	}))
+	t.Cleanup(server.Close)
+	c := configOf(server.URL, "ours")
+	w := newWire(&c)
+	get := func(path string) answer { return w.send(t.Context(), shot{method: "GET", url: server.URL + path}, "") }
+	first, again := get("/long"), get("/long")
+	changed.Store(true)
+	other, endless := get("/long"), get("/endless")
+	require.True(t, first.sameBody(again))
+	require.False(t, first.sameBody(other))
+	for _, a := range []answer{first, other, endless} {
+		require.Len(t, a.body, maxKept)
+	}
+	require.Equal(t, int64(maxAnswer), endless.size)
+	require.Contains(t, endless.String(), "and more that were not read")
+	require.Contains(t, (&lab{wire: w}).notes()[0], "1 answers were longer than 16 MiB")
 }

@@ -23,8 +23,8 @@ var checks = withDocumentation([]check{
 	{id: "other-key", group: "first answer", claim: "The same request with another key runs, too.", try: twoKeys, judge: bothRun},
 
 	{id: "replay-effect", group: "replay", claim: "A retry has no second effect.", field: "rules: replay", try: pair, judge: effects(1, 1)},
-	{id: "replay-status", group: "replay", claim: "A retry gets the status of the first answer.", field: "rules: replay", try: pair, judge: sameStatus(0, 1)},
-	{id: "replay-body", group: "replay", claim: "A retry gets the body of the first answer.", field: "rules: replay", try: pair, judge: sameBody(0, 1)},
+	{id: "replay-status", group: "replay", claim: "A retry gets the status of the first answer.", field: "rules: replay", try: pair, judge: all(sameStatus(0, 1), sameStatus(0, retries))},
+	{id: "replay-body", group: "replay", claim: "A retry gets the body of the first answer.", field: "rules: replay", try: pair, judge: all(sameBody(0, 1), sameBody(0, retries))},
 	{id: "replay-header", group: "replay", claim: "A retry gets the header fields of the first answer that belong to no connection, moment or client.", try: pair, judge: sameHeader},
 	{id: "replay-trailer", group: "replay", claim: "A retry gets the trailer of the first answer.", try: pair, judge: sameTrailer},
 	{id: "replay-mark", group: "replay", claim: "A field marks the replay, and only that.", field: "replayed_header", try: pair, judge: replayMarked},

@@ -1,7 +1,9 @@
 package conform
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -23,8 +25,12 @@ var (
 	errHost   = errors.New("the host is not one that was named")
 )
 
-// maxAnswer is how much of a body is read.
-const maxAnswer = 8 << 20
+// Of a body, maxKept bytes are kept. What follows is compared by its digest, up to maxAnswer bytes in all. Nothing
+// more is read.
+const (
+	maxKept   = 1 << 20
+	maxAnswer = 16 << 20
+)
 
 // A wire sends requests.
 type wire struct {
@@ -37,6 +43,7 @@ type wire struct {
 	most int
 	n    int
 	next time.Time
+	long int // answers that were not read to their end
 }
 
 func newWire(c *Config) *wire {
@@ -100,8 +107,11 @@ func sleep(ctx context.Context, d time.Duration) error {
 type answer struct {
 	status          int // 0 if there was no answer
 	header, trailer http.Header
-	body            string
-	err             error // why there was no answer
+	body            string // its beginning, up to maxKept
+	size            int64  // of the whole body, as far as it was read
+	rest            string // the digest of what is not in body
+	more            bool   // the answer goes on after what was read
+	err             error  // why there was no answer
 	wrote, began    time.Time
 	lost            bool // the client did not get it
 }
@@ -144,7 +154,12 @@ func (w *wire) send(ctx context.Context, s shot, keyHeader string) answer {
 		return answer{err: err}
 	}
 	defer func() { _ = resp.Body.Close() }()
-	a := read(resp)
+	a := read(resp, cmp.Or(s.keep, maxKept))
+	if a.more {
+		w.mu.Lock()
+		w.long++
+		w.mu.Unlock()
+	}
 	for moment, at := range map[*time.Time]*time.Time{&a.wrote: wrote.Load(), &a.began: began.Load()} {
 		if at != nil {
 			*moment = *at
@@ -153,11 +168,22 @@ func (w *wire) send(ctx context.Context, s shot, keyHeader string) answer {
 	return a
 }
 
-// read reads a whole answer.
-func read(resp *http.Response) answer {
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	a := answer{status: resp.StatusCode, header: resp.Header, trailer: resp.Trailer, body: string(body)}
-	if err != nil {
+// read reads an answer, as far as it is compared.
+func read(resp *http.Response, keep int64) answer {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, keep))
+	digest := sha256.New()
+	n, restErr := io.Copy(digest, io.LimitReader(resp.Body, maxAnswer-keep))
+	a := answer{
+		status: resp.StatusCode, header: resp.Header, body: string(body),
+		size: int64(len(body)) + n, rest: string(digest.Sum(nil)),
+	}
+	if err == nil && restErr == nil && a.size == maxAnswer {
+		var one [1]byte
+		k, _ := io.ReadFull(resp.Body, one[:])
+		a.more = k > 0
+	}
+	a.trailer = resp.Trailer
+	if err := cmp.Or(err, restErr); err != nil {
 		return answer{err: fmt.Errorf("the answer %d broke off: %w", resp.StatusCode, err)}
 	}
 	return a
@@ -181,11 +207,19 @@ func (a answer) String() string {
 			fmt.Fprintf(&b, ", %s: %s", name, strings.Join(v, ", "))
 		}
 	}
-	fmt.Fprintf(&b, ", %d bytes", len(a.body))
+	fmt.Fprintf(&b, ", %d bytes", max(a.size, int64(len(a.body))))
+	if a.more {
+		b.WriteString(" and more that were not read")
+	}
 	if a.body != "" {
 		fmt.Fprintf(&b, ": %s", clip(strings.TrimSpace(a.body), 120))
 	}
 	return b.String()
+}
+
+// sameBody reports whether two bodies are the same, as far as they were read.
+func (a answer) sameBody(b answer) bool {
+	return a.body == b.body && a.size == b.size && a.rest == b.rest && a.more == b.more
 }
 
 func (a answer) ok() bool      { return a.status >= 200 && a.status < 300 }

@@ -28,6 +28,9 @@ type Config struct {
 	Restart func(context.Context) error
 	// TTL is how long the server keeps a key. Zero leaves expiry out.
 	TTL time.Duration
+	// Late is how long after its answer an effect may come. The program waits that long where it must be sure, and
+	// less elsewhere.
+	Late time.Duration
 	// AtOnce is how many requests are sent at once.
 	AtOnce int
 	// MaxRequests bounds how many requests are sent in all, and Rate how many in a second.
@@ -50,6 +53,7 @@ func (c *Config) validate() error {
 	complain(c.AtOnce < 2, "%d requests at once show nothing: at least 2", c.AtOnce)
 	complain(c.MaxRequests < 1 || c.Rate <= 0, "the number and the rate of requests must be positive")
 	complain(c.Timeout <= 0 || c.Patience <= 0, "the timeout and the patience must be positive")
+	complain(c.Late < 0, "how late effects are is %v, and must not be negative", c.Late)
 	complain(c.TTL < 0, "the TTL is %v, and must not be negative", c.TTL)
 	if c.Credential != "" {
 		_, _, err := field(c.Credential)

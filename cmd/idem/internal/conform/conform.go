@@ -6,15 +6,18 @@
 //   - profile.go, profiles.go, published.go: what is expected, by whom it is said, and how binding
 //     that is; the profiles; the one that a server publishes itself
 //   - try.go: what is sent; judge.go, judge_*.go: what the answers mean
-//   - lab.go, trial.go, template.go, client.go, broken.go, effects.go: how it is sent, and how
-//     effects are counted
+//   - leak.go: whether one answer is in another
+//   - lab.go, trial.go, template.go, client.go, broken.go: how it is sent
+//   - effects.go, settle.go: how effects are counted, and when
 //
 // Package report has what was found, and the forms in which it is shown.
 package conform
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"time"
 
 	"example.com/idempotency/cmd/idem/internal/conform/report"
 )
@@ -37,6 +40,9 @@ func Run(ctx context.Context, c Config) (*report.Report, error) {
 		Type: "conformance", Target: c.Template.URL, Method: c.Template.Method, Profile: l.profile.Name, Source: l.profile.Source,
 		Effects: c.Effects.String(),
 	}
+	if l.broken == "" {
+		l.settle()
+	}
 	for i := range checks {
 		if checks[i].documents && (l.published == nil || c.Profile == Published) {
 			continue // there is no policy, or it is the profile
@@ -44,6 +50,7 @@ func Run(ctx context.Context, c Config) (*report.Report, error) {
 		r.Findings = append(r.Findings, l.find(&checks[i]))
 	}
 	r.Requests = l.wire.sent()
+	r.Notes = l.notes()
 	return r, nil
 }
 
@@ -84,6 +91,67 @@ func (l *lab) prepare() error {
 		}
 	}
 	return nil
+}
+
+// settle makes the trials that count effects, and makes those again that late effects may have spoilt: those with
+// a wrong number of them, and all if one came between two trials, after the last one, or into one that was right
+// when it was made again.
+func (l *lab) settle() {
+	wrong := l.wrong()
+	if l.noEffects != "" || l.cfg.Effects.ID != "" {
+		return
+	}
+	strayed := l.outgrown() || l.strayed
+	for _, t := range l.order {
+		by := wrong[t]
+		if by > 0 && t.waited > 0 && t.waited >= t.wait() {
+			continue // it began when all was quiet
+		}
+		if by != 0 {
+			t.calm, t.patient = true, by < 0
+			t.run()
+		}
+	}
+	if !strayed && len(l.wrong()) == len(wrong) {
+		return
+	}
+	for _, t := range l.order {
+		if !t.plain && !t.patient {
+			t.calm, t.patient = true, true
+			t.run()
+		}
+	}
+	if l.outgrown() {
+		l.noEffects = ceaseless
+	}
+}
+
+// wrong returns the trials in which a number of effects is wrong, and by how much.
+func (l *lab) wrong() map[*trial]int {
+	all := map[*trial]int{}
+	for i := range checks {
+		c := &checks[i]
+		if c.try.plain || c.documents {
+			continue
+		}
+		if t := l.trial(c.try, &l.profile); t.untried == "" {
+			if by := c.judge(&l.profile, t).off; by != 0 {
+				all[t] = min(cmp.Or(all[t], by), by)
+			}
+		}
+	}
+	return all
+}
+
+// notes says what bounds the findings.
+func (l *lab) notes() (all []string) {
+	if n := l.wire.long; n > 0 {
+		all = append(all, fmt.Sprintf("%d answers were longer than %d MiB: what comes after that was neither read nor compared.", n, maxAnswer>>20))
+	}
+	if l.late > 0 {
+		all = append(all, fmt.Sprintf("Effects came up to %v after the answer, so each count has waited.", l.late.Round(time.Millisecond)))
+	}
+	return all
 }
 
 // find makes a check.

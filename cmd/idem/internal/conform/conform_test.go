@@ -31,7 +31,7 @@ func configOf(url, profile string) Config {
 		},
 		Profile: profile, Effects: Source{URL: url + "/count", Pointer: "/effects"},
 		Credential: "Authorization: Bearer bob", OtherPath: "/refunds",
-		AtOnce: 6, MaxRequests: 1000, Rate: 100_000, Timeout: 10 * time.Second, Patience: 400 * time.Millisecond,
+		AtOnce: 6, MaxRequests: 1000, Rate: 100_000, Timeout: 10 * time.Second, Patience: 400 * time.Millisecond, Late: 600 * time.Millisecond,
 	}
 }
 
@@ -73,7 +73,7 @@ func TestDefectsAreFound(t *testing.T) {
 	t.Parallel()
 	require.GreaterOrEqual(t, len(wrongserver.Defects), 20)
 	var all sync.WaitGroup
-	free := make(chan bool, 8)
+	free := make(chan bool, 16)
 	for defect, found := range wrongserver.Defects {
 		all.Go(func() {
 			free <- true

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 )
 
@@ -92,23 +94,76 @@ func point(document []byte, pointer string) (any, bool) {
 	return at, true
 }
 
-// number returns the count that a value of JSON is.
-func number(v any) (int, bool) {
-	switch v := v.(type) {
-	case float64:
-		return int(v), true
-	case []any:
-		return len(v), true
-	case map[string]any:
-		return len(v), true
-	}
-	return 0, false
+// A tally is how many effects a source shows, and what it says of each, if it does.
+type tally struct {
+	n       int
+	effects []string
 }
 
-// A sink counts the calls of a server.
+// number returns the count that a value of JSON is.
+func number(v any) (tally, bool) {
+	var to tally
+	switch v := v.(type) {
+	case float64:
+		return tally{n: int(v)}, true
+	case []any:
+		for _, e := range v {
+			text, _ := json.Marshal(e)
+			to.effects = append(to.effects, string(text))
+		}
+	case map[string]any:
+		for name, e := range v {
+			text, _ := json.Marshal(map[string]any{name: e})
+			to.effects = append(to.effects, string(text))
+		}
+	default:
+		return to, false
+	}
+	to.n = len(to.effects)
+	return to, true
+}
+
+// of returns how many of the effects show a number above one and up to another. These are numbers that stood in
+// the place of Unique.
+func (c tally) of(above, upTo int) (n int) {
+	for _, text := range c.effects {
+		for unique := above + 1; unique <= upTo; unique++ {
+			if mentions(text, strconv.Itoa(unique)) {
+				n++
+				break
+			}
+		}
+	}
+	return n
+}
+
+// mentions reports whether a text has a mark. A number is not a part of another one.
+func mentions(text, mark string) bool {
+	_, err := strconv.ParseUint(mark, 10, 64)
+	digit := func(s string) bool { return s != "" && s[0] >= '0' && s[0] <= '9' }
+	for at := 0; ; at++ {
+		i := strings.Index(text[at:], mark)
+		if i < 0 {
+			return false
+		}
+		at += i
+		if err != nil || !digit(text[max(at-1, 0):at]) && !digit(text[at+len(mark):]) {
+			return true
+		}
+	}
+}
+
+// A sink keeps what a server sends to it.
 type sink struct {
 	server *http.Server
-	calls  atomic.Int64
+	mu     sync.Mutex
+	calls  []string
+}
+
+func (s *sink) tally() tally {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return tally{len(s.calls), slices.Clone(s.calls)}
 }
 
 func listen(ctx context.Context, addr string) (*sink, error) {
@@ -117,8 +172,11 @@ func listen(ctx context.Context, addr string) (*sink, error) {
 		return nil, err
 	}
 	s := new(sink)
-	s.server = &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		s.calls.Add(1)
+	s.server = &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(io.LimitReader(r.Body, 4<<10)) // enough to see whose effect it is
+		s.mu.Lock()
+		s.calls = append(s.calls, r.URL.String()+"\n"+string(body))
+		s.mu.Unlock()
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprintln(w, "{}")
 	})}

@@ -61,7 +61,9 @@ func effects(mark, want int) judge {
 		case mark >= len(t.marks) || t.marks[mark] < 0:
 			return untried("the source of effects could not be read, or was reset")
 		}
-		return when(t.marks[mark] == want, "effects: %d; there were %d", want, t.marks[mark])
+		v := when(t.marks[mark] == want, "effects: %d; there were %d", want, t.marks[mark])
+		v.off = t.marks[mark] - want
+		return v
 	}
 }
 
@@ -115,7 +117,7 @@ func runsApart(p *Profile, a, b answer, expected string) verdict {
 	switch {
 	case marked(p, b):
 		return fails("%s; the second answer is marked as a replay", expected)
-	case a.body != b.body:
+	case !a.sameBody(b):
 		return holds
 	}
 	return untried("the answers are the same, and effects are not counted")
@@ -134,7 +136,7 @@ func sameStatus(i, j int) judge {
 
 func sameBody(i, j int) judge {
 	return func(_ *Profile, t *trial) verdict {
-		return when(t.get(i).body == t.get(j).body, "the body of the first answer: %s", clip(strconv.Quote(t.get(i).body), 120))
+		return when(t.get(i).sameBody(t.get(j)), "the body of the first answer: %s", clip(strconv.Quote(t.get(i).body), 120))
 	}
 }
 

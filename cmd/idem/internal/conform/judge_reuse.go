@@ -30,7 +30,7 @@ var reusedIsRefused = unless(alone, func(_ *Profile, t *trial) verdict {
 	switch {
 	case other.refused():
 		return holds
-	case other.ok() && other.body == first.body:
+	case other.ok() && other.sameBody(first):
 		return fails("a refusal; the answer of the first request came back")
 	}
 	return fails("a refusal")
@@ -39,7 +39,7 @@ var reusedIsRefused = unless(alone, func(_ *Profile, t *trial) verdict {
 // bound: what the profile says of another spelling of the same JSON.
 var bound = unless(alone, func(p *Profile, t *trial) verdict {
 	first, other := t.get(1), t.get(2)
-	replayed := other.status == first.status && other.body == first.body
+	replayed := other.status == first.status && other.sameBody(first)
 	switch p.Binding {
 	case policy.Exact:
 		return when(other.refused(), "a refusal, because every byte of the body counts")
@@ -64,12 +64,26 @@ var mismatchStatus = unless(refusal, func(p *Profile, t *trial) verdict {
 	return when(t.get(2).isOne(p.Mismatch), "%s", statuses(p.Mismatch))
 })
 
+// mismatchSilent looks for what only the first answer has, and neither the second request, nor its answer with
+// a key of its own, nor an answer to anything else.
 var mismatchSilent = unless(refusal, func(_ *Profile, t *trial) verdict {
-	body := strings.TrimSpace(t.get(1).body)
-	if len(body) < 8 {
-		return untried("the first answer is too short to be found again")
+	alone, first, refused := t.get(0), t.get(1), t.get(2)
+	const expected = "a refusal that does not show the first answer; %q of it is there"
+	if v := sameResource(first, alone, refused); v != "" {
+		return fails(expected, v)
 	}
-	return when(!strings.Contains(t.get(2).body, body), "a refusal that does not show the first answer")
+	others := []answer{alone}
+	for _, other := range t.lab.trials {
+		if other != t {
+			others = append(others, other.answers...)
+		}
+	}
+	marks := marksOf(first, t.shots[2], others)
+	if len(marks) == 0 {
+		return untried("the first answer has nothing by which it could be found again")
+	}
+	found := shows(refused, marks)
+	return when(found == "", expected, clip(found, 60))
 })
 
 // isDocument judges the form of a refusal.

@@ -23,11 +23,18 @@ type lab struct {
 	broken    string // why nothing else can be tried
 	typical   time.Duration
 	trials    map[string]*trial
+	order     []*trial // as they were first made
 	unique    int
+
+	acted      time.Time     // when the last answer came
+	late       time.Duration // how long after an answer an effect has come
+	known      int           // what the counter showed at the end of the last trial, if that counts; -1 if that is not known
+	attributed bool          // effects show the numbers of their requests
+	strayed    bool          // an effect came between two trials
 }
 
 func newLab(ctx context.Context, c Config) (*lab, error) {
-	l := &lab{ctx: ctx, cfg: c, wire: newWire(&c), trials: map[string]*trial{}}
+	l := &lab{ctx: ctx, cfg: c, wire: newWire(&c), trials: map[string]*trial{}, known: -1}
 	l.profile, _ = findProfile(c.Profile)
 	if c.Profile == Published {
 		l.profile = Profile{Name: Published, KeyHeader: "Idempotency-Key", Raw: true}
@@ -89,10 +96,11 @@ func (l *lab) trial(e experiment, p *Profile) *trial {
 	}
 	t := l.trials[name]
 	if t == nil {
-		t = &trial{lab: l}
-		t.begin()
-		e.make(t, p)
+		t = &trial{lab: l, plain: e.plain}
+		t.make = func() { e.make(t, p) }
 		l.trials[name] = t
+		l.order = append(l.order, t)
+		t.run()
 	}
 	return t
 }

@@ -61,11 +61,12 @@ type shot struct {
 	body        string
 	keys        []string // the lines of the key's field
 	note        string   // what a reader should know of it
+	keep        int64    // how much of the answer is kept; 0 stands for maxKept
 }
 
 // shot returns a request with a number and a key.
 func (t *Template) shot(unique int, keys ...string) shot {
-	return shot{t.Method, t.URL, t.Header, strings.ReplaceAll(t.Body, Unique, strconv.Itoa(unique)), keys, ""}
+	return shot{t.Method, t.URL, t.Header, strings.ReplaceAll(t.Body, Unique, strconv.Itoa(unique)), keys, "", 0}
 }
 
 func (s shot) key(lines ...string) shot { s.keys = lines; return s }

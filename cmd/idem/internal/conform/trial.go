@@ -14,21 +14,40 @@ import (
 type trial struct {
 	lab     *lab
 	steps   []report.Step
+	shots   []shot
 	answers []answer
 	marks   []int // effects since the beginning, at the moments that the experiment has chosen; -1 if unknown
+	plain   bool  // effects are not counted
 	start   int   // what the counter showed at the beginning
+	ended   int   // and at the end
+	before  int   // the last number that was used before the trial
+	after   int   // and in it
 	untried string
 	blind   bool // an answer was never seen, so its ID is not known
+	// calm says that no effect of anything earlier can come in the trial, and patient that all of its own have come
+	// when they are counted.
+	calm, patient bool
+	waited        time.Duration // for how long nothing had come when it began
+	make          func()
 }
 
 // begin forgets what there was in the trial, and counts effects from now on.
 func (t *trial) begin() {
-	t.steps, t.answers, t.marks = nil, nil, nil
-	t.start, _ = t.count()
+	t.steps, t.shots, t.answers, t.marks = nil, nil, nil, nil
+	t.before, t.untried, t.blind = t.lab.unique, "", false
+	if t.plain || t.lab.noEffects != "" {
+		return
+	}
+	t.waited = t.wait()
+	if t.calm {
+		t.waited = t.lab.cfg.Late
+	}
+	t.start, _ = t.rest(t.waited)
 }
 
 func (t *trial) note(s shot, a answer) answer {
-	t.answers = append(t.answers, a)
+	t.shots, t.answers = append(t.shots, s), append(t.answers, a)
+	t.lab.acted = time.Now()
 	t.steps = append(t.steps, report.Step{Sent: s.String(), Came: a.String()})
 	return a
 }
@@ -98,50 +117,12 @@ func (t *trial) settled(s shot) answer {
 	}
 }
 
-// mark notes how many effects there were since the beginning.
-func (t *trial) mark() {
-	n := -1
-	if t.untried == "" {
-		if now, ok := t.count(); ok && now >= t.start {
-			n = now - t.start
-		}
-	}
-	t.marks = append(t.marks, n)
-}
-
-// count returns what the source of effects shows.
-func (t *trial) count() (int, bool) {
-	source := &t.lab.cfg.Effects
-	switch {
-	case source.Sink != "":
-		return int(t.lab.sink.calls.Load()), true
-	case source.ID != "":
-		seen := map[string]bool{}
-		for _, a := range t.answers {
-			if v, ok := point([]byte(a.body), source.ID); ok && a.ok() {
-				seen[fmt.Sprint(v)] = true
-			}
-		}
-		return len(seen), !t.blind
-	case source.URL != "":
-		if t.stop(t.lab.wire.take(t.lab.ctx, 1)) {
-			return 0, false
-		}
-		a := t.lab.wire.send(t.lab.ctx, shot{method: "GET", url: source.URL}, "")
-		v, ok := point([]byte(a.body), source.Pointer)
-		if !ok || !a.ok() {
-			return 0, false
-		}
-		return number(v)
-	}
-	return 0, false
-}
-
 // restart lets the server be killed and started, and waits until it listens.
 func (t *trial) restart() {
 	if t.untried != "" {
 		return
 	}
+	t.lab.known = -1 // its counter may begin anew
 	if err := t.lab.cfg.Restart(t.lab.ctx); err != nil {
 		t.skip("the command that restarts the server: %w", err)
 		return

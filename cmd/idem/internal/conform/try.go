@@ -10,20 +10,30 @@ import (
 
 // An experiment makes a trial. Trials of one name are made once, and once for each value of by.
 type experiment struct {
-	name string
-	make func(t *trial, p *Profile)
-	by   func(p *Profile) any
+	name  string
+	make  func(t *trial, p *Profile)
+	by    func(p *Profile) any
+	plain bool // what it does is told from its answers alone, and effects are not counted
 }
 
-// pair: a request, and its retry.
-var pair = experiment{name: "pair", make: func(t *trial, _ *Profile) { t.repeated(t.lab.fresh()) }}
+// retries is how often a request is repeated where that is all there is to it: a client may come more than once.
+const retries = 5
 
-// repeated sends a request twice, and marks the effects after each.
+// pair: a request, and its retries.
+var pair = experiment{name: "pair", make: func(t *trial, _ *Profile) {
+	s := t.lab.fresh()
+	t.send(s)
+	t.firstMark()
+	for range retries {
+		t.send(s)
+	}
+	t.watchedMark()
+}}
+
+// repeated sends a request twice.
 func (t *trial) repeated(s shot) {
 	t.send(s)
-	t.mark()
 	t.send(s)
-	t.mark()
 }
 
 // twoKeys: the same request with two keys.
@@ -60,8 +70,8 @@ var (
 
 // reused: another request with a used key. It is tried alone first, because a server may not take it
 // for reasons of its own; and the first request comes again last.
-func reused(part string, change func(t *trial, s shot) shot) experiment {
-	return experiment{name: "reused " + part, make: func(t *trial, _ *Profile) {
+func reused(part string, plain bool, change func(t *trial, s shot) shot) experiment {
+	return experiment{name: "reused " + part, plain: plain, make: func(t *trial, _ *Profile) {
 		first := t.lab.fresh()
 		other := change(t, first)
 		t.send(other.key(t.lab.written(newKey())).noted("alone, with a key of its own"))
@@ -74,46 +84,42 @@ func reused(part string, change func(t *trial, s shot) shot) experiment {
 }
 
 var (
-	otherBody = reused("body", func(t *trial, s shot) shot {
+	otherBody = reused("body", false, func(t *trial, s shot) shot {
 		if !strings.Contains(t.lab.cfg.Template.Body, Unique) {
 			t.skip("the body has no %s, so there is no other one", Unique)
 		}
 		return s.with(t.lab.fresh().body)
 	})
-	otherSpelling = reused("spelling", func(t *trial, s shot) shot {
+	otherSpelling = reused("spelling", false, func(t *trial, s shot) shot {
 		body, ok := respelled(s.body)
 		if !ok {
 			t.skip("the body is not JSON")
 		}
 		return s.with(body)
 	})
-	otherMethod = reused("method", func(_ *trial, s shot) shot {
+	otherMethod = reused("method", true, func(_ *trial, s shot) shot {
 		if s.method == "PATCH" {
 			return s.by("POST")
 		}
 		return s.by("PATCH")
 	})
-	otherPath = reused("path", func(t *trial, s shot) shot {
+	otherPath = reused("path", true, func(t *trial, s shot) shot {
 		if t.lab.cfg.OtherPath == "" {
 			t.skip("no second path was named (--other-path)")
 		}
 		return s.at(func(u *url.URL) { u.Path, u.RawPath = t.lab.cfg.OtherPath, "" })
 	})
-	otherQuery = reused("query", func(_ *trial, s shot) shot {
+	otherQuery = reused("query", true, func(_ *trial, s shot) shot {
 		return s.at(func(u *url.URL) { u.RawQuery = strings.TrimPrefix(u.RawQuery+"&conform=1", "&") })
 	})
-	otherType = reused("content type", func(_ *trial, s shot) shot {
+	otherType = reused("content type", true, func(_ *trial, s shot) shot {
 		return s.set("Content-Type", "text/plain").noted("Content-Type: text/plain")
 	})
 )
 
 // single: one request whose key is sent in a certain way.
 func single(what string, lines ...string) experiment {
-	return experiment{name: what, make: func(t *trial, _ *Profile) {
-		s := t.lab.fresh()
-		t.send(s.key(lines...))
-		t.mark()
-	}}
+	return experiment{name: what, plain: true, make: func(t *trial, _ *Profile) { t.send(t.lab.fresh().key(lines...)) }}
 }
 
 var (
@@ -126,26 +132,24 @@ var (
 
 // written forms of keys, sent twice.
 func formed(what string, key func(p *Profile) string, by func(p *Profile) any) experiment {
-	return experiment{name: what, by: by, make: func(t *trial, p *Profile) { t.repeated(t.lab.fresh().key(key(p))) }}
+	return experiment{name: what, by: by, plain: true, make: func(t *trial, p *Profile) { t.repeated(t.lab.fresh().key(key(p))) }}
 }
 
 var (
 	quotedKey = formed("quoted key", func(*Profile) string { return `"` + newKey() + `"` }, nil)
 	rawKey    = formed("raw key", func(*Profile) string { return newKey() }, nil)
-	spelled   = experiment{name: "both forms", make: func(t *trial, _ *Profile) {
+	spelled   = experiment{name: "both forms", plain: true, make: func(t *trial, _ *Profile) {
 		key := newKey()
 		s := t.lab.fresh().key(key)
 		t.send(s)
-		t.mark()
 		t.send(s.key(`"` + key + `"`))
-		t.mark()
 	}}
 	longest = long("longest key", 0)
 	tooLong = long("too long a key", 1)
 )
 
 func long(what string, more int) experiment {
-	return experiment{name: what, by: func(p *Profile) any { return p.MaxKey }, make: func(t *trial, p *Profile) {
+	return experiment{name: what, plain: true, by: func(p *Profile) any { return p.MaxKey }, make: func(t *trial, p *Profile) {
 		if p.MaxKey == 0 {
 			t.skip("nothing is said about the longest key")
 			return
@@ -173,7 +177,7 @@ var otherCaller = experiment{name: "other caller", make: func(t *trial, _ *Profi
 }}
 
 // stranger: somebody without a credential uses the key of the first.
-var stranger = experiment{name: "stranger", make: func(t *trial, _ *Profile) {
+var stranger = experiment{name: "stranger", plain: true, make: func(t *trial, _ *Profile) {
 	name := "Authorization"
 	if t.lab.cfg.Credential != "" {
 		name, _, _ = field(t.lab.cfg.Credential)
@@ -248,7 +252,7 @@ var (
 )
 
 // crashed: the server is killed and started after its answer.
-var crashed = experiment{name: "crash after the answer", make: func(t *trial, _ *Profile) {
+var crashed = experiment{name: "crash after the answer", plain: true, make: func(t *trial, _ *Profile) {
 	if t.lab.cfg.Restart == nil {
 		t.skip(noRestart)
 		return
@@ -260,7 +264,7 @@ var crashed = experiment{name: "crash after the answer", make: func(t *trial, _ 
 }}
 
 // crashing: the server is killed while the request is being processed.
-var crashing = experiment{name: "crash during the run", make: func(t *trial, _ *Profile) {
+var crashing = experiment{name: "crash during the run", plain: true, make: func(t *trial, _ *Profile) {
 	if t.lab.cfg.Restart == nil {
 		t.skip(noRestart)
 		return
@@ -298,12 +302,11 @@ var aged = experiment{name: "expiry", make: func(t *trial, _ *Profile) {
 }}
 
 // heavy: a body over the limit.
-var heavy = experiment{name: "body over the limit", by: func(p *Profile) any { return p.MaxRequest }, make: func(t *trial, p *Profile) {
+var heavy = experiment{name: "body over the limit", plain: true, by: func(p *Profile) any { return p.MaxRequest }, make: func(t *trial, p *Profile) {
 	if p.MaxRequest == 0 || p.MaxRequest > maxAnswer {
 		t.skip("nothing is said about the largest body, or it is too large to be tried")
 		return
 	}
 	s := t.lab.fresh()
 	t.send(s.with(s.body + strings.Repeat(" ", int(p.MaxRequest)-len(s.body)+1)))
-	t.mark()
 }}

@@ -10,6 +10,7 @@ import (
 type verdict struct {
 	result           report.Result
 	expected, reason string
+	off              int // by how many effects it fails, if it does by their number
 }
 
 var holds = verdict{result: report.Holds}

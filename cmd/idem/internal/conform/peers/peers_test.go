@@ -144,7 +144,7 @@ func examine(t *testing.T, p peer, profile string) *report.Report {
 		},
 		Profile: profile, KeyHeader: p.keyHeader, OtherPath: c.other, Credential: c.second,
 		Effects: conform.Source{URL: c.url + "/count", Pointer: c.pointer},
-		AtOnce:  5, MaxRequests: 1000, Rate: 100_000, Timeout: time.Minute, Patience: 2 * time.Second,
+		AtOnce:  5, MaxRequests: 1000, Rate: 100_000, Timeout: time.Minute, Patience: 2 * time.Second, Late: time.Second,
 	}
 	if c.credential != "" {
 		cfg.Template.Header.Set("Authorization", c.credential)

@@ -47,6 +47,7 @@ type Report struct {
 	Source   string    `json:"source,omitempty" jsonschema:"where the rules of the profile stand"`
 	Effects  string    `json:"effects,omitempty" jsonschema:"how effects were counted"`
 	Requests int       `json:"requests" jsonschema:"how many were sent"`
+	Notes    []string  `json:"notes,omitempty" jsonschema:"what bounds the findings: what was not compared, and how effects came"`
 	Findings []Finding `json:"checks"`
 }
 

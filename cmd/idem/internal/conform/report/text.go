@@ -34,6 +34,9 @@ func printTable(w io.Writer, reports []*Report) error {
 			}
 		}
 		fmt.Fprintf(w, "\n%s\n", r.summary())
+		for _, note := range r.Notes {
+			fmt.Fprintln(w, plain(note))
+		}
 	}
 	return nil
 }
@@ -48,6 +51,9 @@ func printTAP(w io.Writer, reports []*Report) error {
 	fmt.Fprintf(w, "TAP version 14\n1..%d\n", n)
 	n = 0
 	for _, r := range reports {
+		for _, note := range r.Notes {
+			fmt.Fprintln(w, "# "+tapText(note))
+		}
 		for _, f := range r.Findings {
 			n++
 			line := map[Result]string{Holds: "ok", Fails: "not ok", NotTried: "ok"}[f.Result] +

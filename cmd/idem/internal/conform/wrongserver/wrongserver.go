@@ -3,7 +3,6 @@
 package wrongserver
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -19,11 +18,13 @@ import (
 	"example.com/idempotency/problem"
 )
 
-// A Server has the routes POST and PATCH /charges and /refunds, GET /count with the number of effects,
-// and GET /policy.
+// A Server has the routes POST and PATCH /charges and /refunds, GET /count with the number of effects and the
+// bodies of their requests, and GET /policy.
 type Server struct {
 	// Downstream is a URL that is called for each effect, unless it is empty.
 	Downstream string
+	// Late is how long after the answer an effect comes.
+	Late time.Duration
 
 	defect string
 	ttl    time.Duration
@@ -32,6 +33,7 @@ type Server struct {
 
 	mu      sync.Mutex
 	effects int
+	made    []string
 	records map[string]*record
 }
 
@@ -40,6 +42,7 @@ type record struct {
 	print   string
 	done    bool
 	answer  answer
+	replays int
 	expires time.Time
 }
 
@@ -100,7 +103,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/count":
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		_ = json.NewEncoder(w).Encode(map[string]int{"effects": s.effects})
+		_ = json.NewEncoder(w).Encode(map[string]any{"effects": s.effects, "made": s.made})
 	case "/policy":
 		s.policy.ServeHTTP(w, r)
 	case "/charges", "/refunds":
@@ -127,18 +130,18 @@ func (s *Server) protect(w http.ResponseWriter, r *http.Request) {
 	}
 	key, code := s.key(r.Header["Idempotency-Key"])
 	if code != "" {
-		s.refuse(w, code, "")
+		s.refuse(w, code, answer{})
 		return
 	}
 	if s.is("eager") {
-		s.effect()
+		s.Effect("")
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
 	if err != nil {
 		return
 	}
 	if len(body) > maxBody && !s.is("no-body-limit") {
-		s.refuse(w, problem.BodyTooLarge, "")
+		s.refuse(w, problem.BodyTooLarge, answer{})
 		return
 	}
 	name := s.name(caller, key, string(body))
@@ -146,8 +149,14 @@ func (s *Server) protect(w http.ResponseWriter, r *http.Request) {
 	rec, mine, code := s.claim(name, bound)
 	switch {
 	case code != "":
-		s.refuse(w, code, rec.answer.body)
+		s.refuse(w, code, rec.answer)
 	case !mine:
+		switch n := s.again(rec); {
+		case n == 3 && s.is("third-retry-runs"):
+			s.Effect(string(body))
+		case s.is("retry-runs-late"):
+			time.AfterFunc(later, func() { s.Effect(string(body)) })
+		}
 		s.replay(w, rec.answer)
 	case !known:
 		s.forget(name)
@@ -231,11 +240,20 @@ func (s *Server) claim(name, bound string) (rec *record, mine bool, code problem
 	return rec, false, ""
 }
 
+// again counts the replays of a record.
+func (s *Server) again(rec *record) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rec.replays++
+	return rec.replays
+}
+
 func squeezed(s string) string { return strings.Join(strings.Fields(s), "") }
 
-func (s *Server) effect() {
+// Effect makes an effect of a request.
+func (s *Server) Effect(body string) {
 	if s.Downstream != "" {
-		r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, s.Downstream, nil)
+		r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, s.Downstream, strings.NewReader(body))
 		if err == nil {
 			if resp, err := http.DefaultClient.Do(r); err == nil {
 				_ = resp.Body.Close()
@@ -245,7 +263,11 @@ func (s *Server) effect() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.effects++
+	s.made = append(s.made, body)
 }
+
+// later is when the second effect comes of defects that have a late one.
+const later = 150 * time.Millisecond
 
 func (s *Server) forget(name string) {
 	s.mu.Lock()
@@ -255,11 +277,14 @@ func (s *Server) forget(name string) {
 
 // run makes the effect, records the answer and sends it.
 func (s *Server) run(w http.ResponseWriter, r *http.Request, name, bound, body string) {
-	if !s.is("eager") {
-		s.effect()
+	switch {
+	case s.Late > 0:
+		time.AfterFunc(s.delay+s.Late, func() { s.Effect(body) })
+	case !s.is("eager"):
+		s.Effect(body)
 	}
 	if s.is("two-effects") {
-		s.effect()
+		s.Effect(body)
 	}
 	time.Sleep(s.delay)
 	if r.Context().Err() != nil { // the client has gone
@@ -269,13 +294,15 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request, name, bound, body s
 			return
 		case "gone-stays-locked":
 			return
+		case "gone-runs-late":
+			time.AfterFunc(later, func() { s.Effect(body) })
 		}
 	}
 	a := answer{http.StatusCreated, http.Header{
 		"Content-Type": {"application/json"}, "Location": {r.URL.Path + "/" + rand.Text()}, "Set-Cookie": {"visit=" + rand.Text()},
 	}, http.Header{"Checksum": {rand.Text()}}, fmt.Sprintf("{\"id\":%q,\"order\":%q}\n", rand.Text(), body)}
 	s.mu.Lock()
-	s.records[name] = &record{bound, true, a, time.Now().Add(s.life())}
+	s.records[name] = &record{bound, true, a, 0, time.Now().Add(s.life())}
 	s.mu.Unlock()
 	s.send(w, a)
 	if strings.HasPrefix(s.defect, "lost-") {
@@ -344,48 +371,4 @@ func (s *Server) send(w http.ResponseWriter, a answer) {
 	w.WriteHeader(a.status)
 	_, _ = io.WriteString(w, a.body)
 	maps.Copy(w.Header(), a.trailer)
-}
-
-// refuse says why a request does not run.
-func (s *Server) refuse(w http.ResponseWriter, code problem.Code, recorded string) {
-	status := map[problem.Code]int{
-		problem.KeyReused: http.StatusConflict, problem.InFlight: http.StatusConflict, problem.BodyTooLarge: http.StatusRequestEntityTooLarge,
-	}[code]
-	status = cmp.Or(status, http.StatusBadRequest)
-	h := w.Header()
-	switch {
-	case s.is("replay-for-other") && code == problem.KeyReused:
-		_, _ = io.WriteString(w, recorded)
-		return
-	case s.is("mismatch-status") && code == problem.KeyReused:
-		status = http.StatusUnprocessableEntity
-	case s.is("in-flight-status") && code == problem.InFlight:
-		status = http.StatusTooManyRequests
-	case s.is("missing-status") && code == problem.KeyMissing:
-		status = http.StatusNotFound
-	}
-	if code == problem.InFlight && !s.is("no-retry-after") {
-		h.Set("Retry-After", "1")
-	}
-	if !s.is("no-link") {
-		h.Set("Link", `</policy>; rel="describedby"`)
-	}
-	if !s.is("no-code") {
-		h.Set("Idempotency-Error", string(code))
-	}
-	if s.is("plain-refusals") {
-		http.Error(w, "refused", status)
-		return
-	}
-	doc := map[string]any{"type": "about:blank", "title": "Refused", "status": status, "code": code}
-	if s.is("mismatch-shows") {
-		doc["detail"] = recorded
-		h.Set("Content-Type", problem.ContentType)
-		w.WriteHeader(status)
-		fmt.Fprintf(w, "{\"title\":\"Refused\",\"status\":%d,\"code\":%q,\"first\":%s}", status, code, cmp.Or(recorded, "null"))
-		return
-	}
-	h.Set("Content-Type", problem.ContentType)
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(doc)
 }
