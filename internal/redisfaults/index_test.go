@@ -244,10 +244,13 @@ func indexKeepsWhatCannotBeRead(t *testing.T, server *redistest.Server, s *idemp
 	server.Do(t, "DEL", "idem:"+foreign)
 	server.Do(t, "SET", "idem:"+foreign, "x")
 	for range 2 {
-		require.Equal(t, []string{sound}, keysOf(t, s, holding))
+		require.Equal(t, []string{damaged, foreign, sound}, keysOf(t, s, holding), "nobody knows that the two are settled")
 	}
+	page, err := s.List(t.Context(), holding)
+	require.NoError(t, err)
+	require.Equal(t, []store.Record{store.Unreadable, store.Unreadable}, []store.Record{page.Entries[0].Record, page.Entries[1].Record})
 	server.Do(t, "HSET", "idem:"+damaged, "m", header)
-	require.Equal(t, []string{damaged, sound}, keysOf(t, s, holding))
+	require.Equal(t, []string{damaged, foreign, sound}, keysOf(t, s, holding))
 }
 
 // oldWords puts before the error of a script what Redis 6.2 puts there.

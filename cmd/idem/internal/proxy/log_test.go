@@ -36,7 +36,7 @@ func TestLinesOfRequestsAreWrittenTogether(t *testing.T) {
 		time.Sleep(lateBy - 1)
 		synctest.Wait()
 		require.Zero(t, out.writes.Load())
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		require.EqualValues(t, 1, out.writes.Load())
 		require.Equal(t, 3, strings.Count(out.String(), "\n"))
