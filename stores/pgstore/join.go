@@ -123,7 +123,7 @@ func (t *joinedTx) Rollback(ctx context.Context) error {
 
 // secure keeps the claim of the run for what its handler does after the transaction.
 func (t *joinedTx) secure(ctx context.Context) {
-	if t.whole != nil && t.State() == store.TxOpen {
+	if t.whole != nil {
 		t.whole.secure(ctx, t)
 	}
 }
@@ -163,7 +163,11 @@ func (t *joinedTx) end(ctx context.Context, f func(context.Context) error) error
 		return nil
 	}
 	t.ended = true
-	err := f(ctx)
+	defer t.letGo() // also if the driver, or a tracer of the program, panics
+	return f(ctx)
+}
+
+func (t *joinedTx) letGo() {
 	if t.locks {
 		t.due = t.store.locked.Remove(t.key, t.owner)
 	}
@@ -173,7 +177,6 @@ func (t *joinedTx) end(ctx context.Context, f func(context.Context) error) error
 	if t.holds {
 		t.store.held.Add(-1)
 	}
-	return err
 }
 
 // lend gives the connection to database/sql, once.

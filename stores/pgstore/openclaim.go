@@ -180,25 +180,28 @@ func (c *openClaim) toRecord(ctx context.Context) (mine bool, err error) {
 	if c.isJoined() {
 		return false, errOpen
 	}
-	r, err := c.write(ctx)
+	r, err := c.write(ctx, c.tx.lives())
 	if err == nil {
 		c.end(ctx)
 	}
 	return r.Mine, err
 }
 
-// secure implements [wholeRun]. On failure the claim is as it was, and the next renewal makes it a record.
+// secure implements [wholeRun]. On failure the claim is as it was, and the next renewal makes it a record. The
+// end of the transaction waits: it uses the same connection, and gives it to others.
 func (c *openClaim) secure(ctx context.Context, t *joinedTx) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.over.Load() || c.tx != t {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if c.over.Load() || c.tx != t || t.ended || t.state != store.TxOpen {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout) // that of a statement may be over
 	defer cancel()
 	_ = t.conn.Conn().Ping(ctx) // which finds out whether the connection is lost, and the lock
 	for range lockTries {
-		r, err := c.write(ctx)
+		r, err := c.write(ctx, !t.conn.Conn().IsClosed())
 		if err == nil && (r.Mine || r.Owner != store.Owner{}) {
 			c.forget()
 		}
@@ -227,10 +230,10 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // write writes the record of the claim, unless the key is another's. One in doubt is written beside whoever has the
 // lock, which may be its own late commit: that meets the record.
-func (c *openClaim) write(ctx context.Context) (store.Record, error) {
+func (c *openClaim) write(ctx context.Context, lives bool) (store.Record, error) {
 	claim := c.claim
 	claim.MayBeLost, claim.Watch = false, false
-	return c.store.claimRow(ctx, c.key, claim, nil, c.doubt.Load() || c.tx.lives())
+	return c.store.claimRow(ctx, c.key, claim, nil, c.doubt.Load() || lives)
 }
 
 // end rolls back whatever is open.
