@@ -30,7 +30,9 @@ func requireNoneLost(t *testing.T, pool *pgxpool.Pool) {
 }
 
 func serveLate(h http.Handler, key string) {
-	r := httptest.NewRequest(http.MethodPost, "/", nil)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) // a pool that has lost all lets nobody wait for ever
+	defer cancel()
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", nil)
 	r.Header.Set("Idempotency-Key", key)
 	h.ServeHTTP(httptest.NewRecorder(), r)
 }
