@@ -9,7 +9,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-earlier=2b785f23efec3421a90574e24ac14bbd965670a9
+earlier=accc0ab486f50773f697895b91a7497944870ae3
 refused=0
 
 if ! git cat-file -e "$earlier^{commit}" 2>/dev/null; then
