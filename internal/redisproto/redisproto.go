@@ -29,6 +29,7 @@ const (
 	fieldLabel   = "l"
 	fieldKey     = "k"
 	fieldHistory = "h"
+	fieldTags    = "t"
 )
 
 // SummaryFields are the names of the fields that are read for a list. [ParseSummary] reads their

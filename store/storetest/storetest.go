@@ -44,5 +44,6 @@ var allCases = slices.Concat(
 	lookupCases,
 	inspectorCases,
 	listCases,
+	tagCases,
 	transactionCases,
 )
