@@ -137,7 +137,9 @@ func TestRedisFindTakesOutTheDead(t *testing.T) {
 	server := redistest.Start(t)
 	s := guardtest.RedisAt(t, server)
 	for _, key := range []string{"gone", "again", "there"} {
-		_, err := s.Claim(t.Context(), key, taggedClaim())
+		c := taggedClaim()
+		c.Hold = true // it has no end, and its entry lasts for longer than that of the next claim
+		_, err := s.Claim(t.Context(), key, c)
 		require.NoError(t, err)
 		if key != "there" {
 			server.Do(t, "DEL", "idem:"+key)

@@ -169,12 +169,14 @@ var tagCases = []testCase{
 	// The tag lasts as long as the record, and nobody says beforehand how long that is.
 	{"Tag/lasts as long as the record", func(e *env) {
 		renewed, released, held, lapsed, found := e.on("renewed"), e.on("released"), e.on("held"), e.on("lapsed"), e.on("found")
-		all := []*env{renewed, released, held, lapsed, found}
-		for _, e := range all[:3] {
-			e.claimed(tagged("77"))
+		all := map[string]*env{"renewed": renewed, "released": released, "held": held, "lapsed": lapsed, "found": found}
+		for tag, e := range all {
+			if e == lapsed {
+				e.claimed(holding, tagged(tag))
+			} else {
+				e.claimed(tagged(tag))
+			}
 		}
-		lapsed.claimed(holding, tagged("77"))
-		found.claimed(tagged("77"))
 		held.hold(alice)
 		e.advance(lease + margin)
 		found.claim(bob, holding).held(1)
@@ -185,15 +187,21 @@ var tagCases = []testCase{
 			released.claim(next).mine(k + 2)
 			released.release(next)
 		}
-		e.found("77", all...)
+		for tag, e := range all {
+			e.found(tag, e)
+		}
 		if _, ok := e.store.(store.Inspector); !ok {
 			return
 		}
 		held.resolve(held.get().Seen(), answered("answer"))
 		e.advance(retention + margin) // and less than the TTL of the answer
-		e.found("77", held, lapsed, found)
+		e.found("renewed")
+		e.found("released")
+		e.found("held", held)
 		e.advance(ttl)
-		e.found("77", lapsed, found)
+		e.found("held")
+		e.found("lapsed", lapsed)
+		e.found("found", found)
 	}},
 	{"Tag/many records have it", func(e *env) {
 		const n = 300
