@@ -49,6 +49,28 @@ func (d *Derivation) ID(k Key, fp store.Fingerprint) string {
 	return d.Of(k, fp).ID()
 }
 
+// What records are found by besides their keys.
+const (
+	ByReference = "reference"
+	ByScope     = "scope"
+)
+
+// Tag returns what records are found by that have a reference or a scope. With a secret, nobody can guess what a tag is
+// of who only reads the store.
+func (d *Derivation) Tag(by, value string) (t store.Tag) {
+	b := append(make([]byte, 0, shortIntent), "idempotency tag "...)
+	b = append(append(append(b, by...), 0), value...)
+	if d.Secret == nil {
+		sum := sha256.Sum256(b)
+		copy(t[:], sum[:])
+		return t
+	}
+	mac := hmac.New(sha256.New, d.Secret)
+	mac.Write(bytes.Clone(b)) // b itself stays off the heap
+	copy(t[:], mac.Sum(nil))
+	return t
+}
+
 // ID returns the name of the intent, in 32 hexadecimal digits.
 func (i Intent) ID() string { return i.digest("operation id", "") }
 
