@@ -38,8 +38,10 @@ func TestUsageIsRefused(t *testing.T) {
 		{"held", "--postgres", "postgres://user:secret@host:port"},
 		{"unknown", redis},
 		{"why", redis},
-		{"find", redis, "--key", "a"},
 		{"find", redis, "--key", "a", "--scope", "a", "--shared"},
+		{"find", redis},
+		{"find", redis, "--reference", "77", "--tenant", "alice"},
+		{"find", redis, "--reference", "77", "--scope", "alice"},
 		{"resolve", redis, "name", "final"},
 	} {
 		got := call(t, args...)
@@ -86,6 +88,10 @@ func TestUsageOfADecision(t *testing.T) {
 		{"held", "--cursor", "nonsense"},
 		{"watch", "--every", "0s"},
 		{"find", "--scope", "alice", "--key", ""},
+		{"find", "--key", "a"},
+		{"find", "--reference", "77", "--limit", "0"},
+		{"find", "--reference", "77", "--cursor", "nonsense"},
+		{"find", "--reference", "77", "--secret-file", filepath.Join(t.TempDir(), "none")},
 	} {
 		got := p.idem(t, args...)
 		require.Equal(t, inspect.ExitUsage, got.code, "%v: %s", args, got.err)

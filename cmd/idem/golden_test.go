@@ -27,6 +27,8 @@ var outputs = []struct {
 	{"why-claimed", []string{"why", "name:order-80"}, 0},
 	{"why-lapsed", []string{"why", "name:order-81"}, 0},
 	{"find", []string{"find", "--scope", "alice", "--key", "order-77"}, 0},
+	{"find-reference", []string{"find", "--reference", "77"}, 0},
+	{"find-nothing", []string{"find", "--tenant", "bob"}, 0},
 	{"stats", []string{"stats"}, 0},
 	{"resolve-final", []string{"resolve", "name:payout-1", "final", "--dry-run", "--unsealed", "--status", "201", "--reason", "the bank has it", "--actor", "ada"}, 0},
 	{"resolve-final-body", []string{"resolve", "name:payout-1", "final", "--dry-run", "--unsealed", "--status", "201", "--header", "Content-Type: application/json", "--body", `{"id":1}`, "--reason", "the bank has it", "--actor", "ada"}, 0},
