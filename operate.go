@@ -100,6 +100,41 @@ func (g *Guard) Find(ctx context.Context, f Finding) (Findings, error) {
 	return all, err
 }
 
+// An Erasing says what [Guard.Erase] erases. It may get more fields, so name the fields in a composite literal.
+type Erasing struct {
+	// Scope is whose records they are: see [Finding].
+	Scope string
+	// Held says that held keys are erased, too. Nobody will find out then whether their runs have had an effect, and a retry
+	// repeats it.
+	Held bool
+	// DryRun says that nothing is changed, and nothing reported: what is returned is what would be done.
+	DryRun bool
+	// Decision says who erases, and why.
+	Decision
+}
+
+// An Erased says what [Guard.Erase] has done. Completed are records with an answer: a retry of their keys runs again.
+// Unanswered are those without, and Held those that were held. InFlight, HeldLeft and Changed were left: the first run, the second
+// are held, and the third have changed while Erase looked at them.
+type Erased struct{ Completed, Unanswered, Held, InFlight, HeldLeft, Changed int }
+
+// Erase forgets all records of a scope, on routes with [WithFindableScope], as [Guard.Forget] forgets one: when a tenant goes,
+// for example, and its answers must not stay. It leaves what runs, what is held unless the Erasing says otherwise, and what comes
+// while it looks; so let the tenant in no more, and repeat it until nothing is left. Records from before the option, or of another
+// secret, are not found. Each record that was erased is reported as [event.Forgotten], with the decision.
+//
+// Errors: those of [Guard.Find] and of Forget but [ErrChanged]. What was done until then is returned, too.
+func (g *Guard) Erase(ctx context.Context, what Erasing) (Erased, error) {
+	if what.Scope == "" {
+		return Erased{}, errors.New("idempotency: Erase: give a Scope")
+	}
+	if what.DryRun {
+		ctx = engine.Rehearse(ctx)
+	}
+	done, err := g.route.engine.Erase(ctx, what.Scope, what.Held, engine.Decision(what.Decision))
+	return Erased(done), err
+}
+
 // Reconcile looks for held keys, at once and then every so often, until ctx ends or
 // [Guard.Shutdown] begins. So a key is reported, and settled if it can be, although no client comes
 // back for it. Run it in a goroutine of its own, in each process or in one.

@@ -41,13 +41,9 @@ func (a *app) find() *cobra.Command {
 			return usage("--limit is %d, and must be at least 1", f.Limit)
 		}
 		f.Scope = scopeOf(f.Scope)
-		var opts []idempotency.Option
-		if secret != "" {
-			data, err := os.ReadFile(secret)
-			if err != nil {
-				return usage("--secret-file: %w", err)
-			}
-			opts = append(opts, idempotency.WithDerivation("", data))
+		opts, err := withSecret(secret)
+		if err != nil {
+			return err
 		}
 		g, err := guard(s.records, opts...)
 		if err != nil {
@@ -64,6 +60,18 @@ func scopeOf(arg string) string {
 		return "\x00" + rest
 	}
 	return arg
+}
+
+// withSecret returns the options of a guard that has the secret in a file, if one is named.
+func withSecret(file string) ([]idempotency.Option, error) {
+	if file == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, usage("--secret-file: %w", err)
+	}
+	return []idempotency.Option{idempotency.WithDerivation("", data)}, nil
 }
 
 // findKey shows the record of a key.

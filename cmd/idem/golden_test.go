@@ -43,6 +43,8 @@ var outputs = []struct {
 	{"forget-completed", []string{"forget", "name:order-78", "--dry-run", "--reason", "a test", "--actor", "ada"}, 0},
 	{"forget-running", []string{"forget", "name:order-80", "--dry-run", "--reason", "x"}, inspect.ExitError},
 	{"forget-changed", []string{"forget", "name:order-77", "--seen", "seen:payout-1", "--reason", "x"}, inspect.ExitChanged},
+	{"erase", []string{"erase", "--tenant", "alice", "--dry-run", "--reason", "she has left", "--actor", "ada"}, 0},
+	{"erase-held", []string{"erase", "--tenant", "alice", "--held", "--dry-run", "--reason", "she has left", "--actor", "ada"}, 0},
 	{"unknown", []string{"why", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}, inspect.ExitNotFound},
 	{"no-record", []string{"why", "order-77"}, inspect.ExitUsage},
 }
