@@ -49,7 +49,7 @@ func TestErase(t *testing.T) {
 		erase(idempotency.Erasing{}, idempotency.Erased{Completed: 3, Unanswered: 1, HeldLeft: 1, InFlight: 1})
 		require.Equal(t, 4, events.Count(event.Forgotten))
 		last := events.All()[len(events.All())-1]
-		require.Equal(t, decision, idempotency.Decision{Actor: last.Actor, Reason: last.Reason})
+		require.Equal(t, []string{"ada", "alice has left"}, []string{last.Actor, last.Reason})
 		require.Len(t, found(t, g, idempotency.Finding{Scope: "alice"}), 2)
 		require.Len(t, found(t, g, idempotency.Finding{Scope: "bob"}), 1)
 

@@ -39,7 +39,7 @@ func (s *naiveStore) Find(ctx context.Context, t store.Tag, q store.Query) (p st
 		name += keyOf(string(t[:]))
 	}
 	after := strings.TrimSuffix(q.Cursor, name)
-	if q.Cursor != "" && !(s.cursors[q.Cursor] && strings.HasSuffix(q.Cursor, name)) {
+	if q.Cursor != "" && (!s.cursors[q.Cursor] || !strings.HasSuffix(q.Cursor, name)) {
 		return p, store.ErrBadCursor
 	}
 	skip := 0
