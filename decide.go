@@ -93,6 +93,9 @@ func (rt *route) claim(r *http.Request, body *requestBody, id engine.Identity, d
 	now := time.Now()
 	l := rt.engine.NewLease(now, engine.Access{ID: d.id, Name: d.key, Client: r.Context(), Method: r.Method, Route: rt.set.routeOf(r)}, id)
 	d.lease = l
+	if rt.set.reference != nil {
+		l.Refer(rt.set.reference(r, body.bytes))
+	}
 	if err := l.KeepKey(); err != nil {
 		d.refuseFor(err, problem.StoreUnavailable)
 		return

@@ -66,7 +66,7 @@ func Do[T any](ctx context.Context, g *Guard, k Key, fn func(ctx context.Context
 	}
 	var value T
 	result, err := g.route.engine.Do(ctx, engine.Job{
-		Key: intent.Key(k), Payload: t.Payload, Codec: t.Codec, Fn: func(ctx context.Context) (any, error) { return fn(ctx) },
+		Key: intent.Key(k), Payload: t.Payload, Reference: t.Reference, Codec: t.Codec, Fn: func(ctx context.Context) (any, error) { return fn(ctx) },
 	}, &value)
 	if err != nil {
 		return none, Result(result), err // not what was decoded before the mistake
@@ -75,7 +75,7 @@ func Do[T any](ctx context.Context, g *Guard, k Key, fn func(ctx context.Context
 }
 
 // A TaskOption changes how [Do] or [Step] identifies and records a task: [WithCodec] for both,
-// [WithPayload] for Do, and [AtMostOnce] for Step. An option that is not for the function is an error that
+// [WithPayload] and [ForReference] for Do, and [AtMostOnce] for Step. An option that is not for the function is an error that
 // wraps [ErrStepMisuse], and nothing runs. A nil TaskOption changes nothing.
 type TaskOption interface {
 	// ApplyTask is called by Do, Step and package adapter.
@@ -91,6 +91,13 @@ func (f taskOptionFunc) ApplyTask(t *engine.TaskSettings) { f(t) }
 // is bound to none.
 func WithPayload(message []byte) TaskOption {
 	return taskOptionFunc(func(t *engine.TaskSettings) { t.Payload = message })
+}
+
+// ForReference sets what the record of a [Do] can be found by besides its key, as [WithReference] does for a request. By
+// default, and for an empty reference, that is nothing. If the store keeps no tags, Do returns [ErrNoFinder], and runs
+// nothing.
+func ForReference(reference string) TaskOption {
+	return taskOptionFunc(func(t *engine.TaskSettings) { t.Reference = reference })
 }
 
 // WithCodec sets how values are encoded. The default, also for nil, is JSON. Do not change

@@ -126,6 +126,9 @@ var (
 	// ErrNoLister says that a store is not a [store.Lister].
 	ErrNoLister = engine.ErrNoLister
 
+	// ErrNoFinder says that a store is not a [store.Finder], or keeps no tags.
+	ErrNoFinder = engine.ErrNoFinder
+
 	// Errors of transactions; see [WithTransaction].
 
 	// ErrCannotJoin says that the guard's store is not a [store.TxStore].

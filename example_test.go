@@ -373,6 +373,28 @@ func ExampleWithKeyFunc() {
 	// 400 key-invalid
 }
 
+// An operator is asked whether order 77 went through, and who has done what for a tenant.
+func ExampleWithReference() {
+	guard := guardFor(idempotency.WithFindableScope(true), idempotency.WithReference(func(r *http.Request, body []byte) string {
+		var order struct{ Number string }
+		_ = json.Unmarshal(body, &order)
+		return order.Number
+	}))
+	h := guard.Handler(http.HandlerFunc(charge))
+	send(h, "key-1", `{"number":"77"}`)
+	send(h, "key-2", `{"number":"78"}`)
+	for _, f := range []idempotency.Finding{{Reference: "77"}, {Reference: "79"}, {Scope: "customer-1"}} {
+		found, err := guard.Find(context.Background(), f)
+		fmt.Println(len(found.Records), err)
+	}
+	// Output:
+	// 201 charged
+	// 201 charged
+	// 1 <nil>
+	// 0 <nil>
+	// 2 <nil>
+}
+
 func ExampleWithObserver() {
 	counts := map[event.Kind]int{}
 	guard := guardFor(idempotency.WithObserver(func(_ context.Context, e event.Event) {

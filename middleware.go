@@ -210,6 +210,7 @@ func (h hooked) Settings() hook.Settings {
 		}
 	}
 	need("WithKeyFunc", s.keyFunc != nil)
+	need("WithReference", s.reference != nil)
 	need("WithAuthorizeReplay", s.authorizeReplay != nil)
 	need("WithExpiryHeader", s.expiryHeader != "")
 	return a

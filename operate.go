@@ -49,6 +49,94 @@ func (g *Guard) Forget(ctx context.Context, k Key, seen store.Seen, d Decision) 
 	return g.route.engine.Forget(ctx, intent.Key(k), seen, engine.Decision(d))
 }
 
+// A Finding says which records [Guard.Find] looks for: those with a Reference, or all of a Scope. One of the two is
+// empty. It may get more fields, so name the fields in a composite literal.
+type Finding struct {
+	// Reference is what the function of [WithReference] has returned, or the argument of [ForReference].
+	Reference string
+	// Scope is what the guard's [ScopeFunc] has returned, or the Scope of a [Key], on routes with [WithFindableScope].
+	Scope string
+	// States, Route and OlderThan ask only for records in one of these states, of that route, and whose Age is at least
+	// that. Empty stands for all.
+	States    []store.State
+	Route     string
+	OlderThan time.Duration
+	// Limit and Cursor are those of a [store.Query].
+	Limit  int
+	Cursor string
+}
+
+// query returns what of the finding the store is asked.
+func (f *Finding) query() store.Query {
+	return store.Query{States: f.States, Label: f.Route, OlderThan: f.OlderThan, Limit: f.Limit, Cursor: f.Cursor}
+}
+
+// Findings are some of the records that [Guard.Find] has found.
+type Findings struct {
+	// Records are in no order, and without Steps and InDoubt, which [Guard.Lookup] tells. Their Key is that of
+	// a lookup by the name of the record.
+	Records []RecordInfo
+	// Next is the Cursor of the next call. It is empty if there is none.
+	Next string
+}
+
+// Find returns records that have a reference or a scope, a page at a time, from an index of the store. It finds what routes of
+// this store have recorded under [WithReference] and [WithFindableScope], with the secret of this guard. A call may find fewer
+// records than its Limit, or none, and still have a Next.
+//
+// Errors: [ErrNoFinder]; [store.ErrBadCursor]; those of the store; and others for a finding that has neither a reference nor a
+// scope, or both.
+func (g *Guard) Find(ctx context.Context, f Finding) (Findings, error) {
+	by, value := intent.ByReference, f.Reference
+	switch {
+	case (f.Reference == "") == (f.Scope == ""):
+		return Findings{}, errors.New("idempotency: Find: give a Reference or a Scope")
+	case f.Scope != "":
+		by, value = intent.ByScope, f.Scope
+	}
+	found, next, err := g.route.engine.Find(ctx, by, value, f.query())
+	all := Findings{Next: next}
+	for _, one := range found {
+		all.Records = append(all.Records, infoOf(one))
+	}
+	return all, err
+}
+
+// An Erasing says what [Guard.Erase] erases. It may get more fields, so name the fields in a composite literal.
+type Erasing struct {
+	// Scope is whose records they are: see [Finding].
+	Scope string
+	// Held says that held keys are erased, too. Nobody will find out then whether their runs have had an effect, and a retry
+	// repeats it.
+	Held bool
+	// DryRun says that nothing is changed, and nothing reported: what is returned is what would be done.
+	DryRun bool
+	// Decision says who erases, and why.
+	Decision
+}
+
+// An Erased says what [Guard.Erase] has done. Completed are records with an answer: a retry of their keys runs again.
+// Unanswered are those without, and Held those that were held. InFlight, HeldLeft and Changed were left: the first run, the second
+// are held, and the third have changed while Erase looked at them.
+type Erased struct{ Completed, Unanswered, Held, InFlight, HeldLeft, Changed int }
+
+// Erase forgets all records of a scope, on routes with [WithFindableScope], as [Guard.Forget] forgets one: when a tenant goes,
+// for example, and its answers must not stay. It leaves what runs, what is held unless the Erasing says otherwise, and what comes
+// while it looks; so let the tenant in no more, and repeat it until nothing is left. Records from before the option, or of another
+// secret, are not found. Each record that was erased is reported as [event.Forgotten], with the decision.
+//
+// Errors: those of [Guard.Find] and of Forget but [ErrChanged]. What was done until then is returned, too.
+func (g *Guard) Erase(ctx context.Context, what Erasing) (Erased, error) {
+	if what.Scope == "" {
+		return Erased{}, errors.New("idempotency: Erase: give a Scope")
+	}
+	if what.DryRun {
+		ctx = engine.Rehearse(ctx)
+	}
+	done, err := g.route.engine.Erase(ctx, what.Scope, what.Held, engine.Decision(what.Decision))
+	return Erased(done), err
+}
+
 // Reconcile looks for held keys, at once and then every so often, until ctx ends or
 // [Guard.Shutdown] begins. So a key is reported, and settled if it can be, although no client comes
 // back for it. Run it in a goroutine of its own, in each process or in one.

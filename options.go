@@ -83,6 +83,18 @@ func WithKeyFunc(f KeyFunc) Option {
 	return optionFunc(func(s *settings) { s.keyFunc = f })
 }
 
+// WithReference sets what a record can be found by besides its key: an order number, for example, for an operator who
+// is asked whether order 77 went through; see [Guard.Find]. The guard calls f after it has read the body, once for each
+// request with a key. An empty string is none, and so is the default, nil. Only a digest of the reference is stored, so it
+// may have any length; with a secret ([WithDerivation]) who reads the store cannot guess it.
+//
+// The reference is not a part of the key: two tenants with an order 77 are both found. A record has the reference of
+// its last run that had one. The record must exist for the answer to be yes: see [WithTTL]. In Redis, a record takes
+// about 250 bytes more. The store must be a [store.Finder] that keeps tags, or [New] and [Guard.With] refuse it.
+func WithReference(f func(r *http.Request, body []byte) string) Option {
+	return optionFunc(func(s *settings) { s.reference = f })
+}
+
 // WithFingerprint sets which parts of a request its key is bound to. The default is
 // [RawFingerprint]; a nil function is an error. A record is compared with the function
 // that made it if that is f, one of the former functions, RawFingerprint or

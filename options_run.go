@@ -121,12 +121,23 @@ func WithKeptKeys(on bool) Option {
 	return optionFunc(func(s *settings) { s.rules.Seals.KeptKeys = on })
 }
 
+// WithFindableScope says whether all records of a scope can be found together, to look at them or to erase them when a
+// tenant goes; see [Guard.Find]. By default they cannot, without a walk over all records. Each record costs an entry in
+// an index, which in Redis is about 100 bytes. Records from before the option are not found.
+//
+// Only a digest of the scope is stored. The store must be a [store.Finder] that keeps tags, or [New] and [Guard.With]
+// refuse it.
+func WithFindableScope(on bool) Option {
+	return optionFunc(func(s *settings) { s.rules.FindableScope = on })
+}
+
 // WithDerivation sets what [Operation.ID] and [DeriveKey] are derived from besides scope, key
 // and request. By default that is nothing, and both arguments may be zero. Two services that
 // share a downstream account and could see the same scope and key need different namespaces.
 // With a secret, a caller who knows a key cannot compute what is derived from it. The secret
 // is copied. To change either is to change all derived keys: a retry across the change is
-// a new effect for downstream services.
+// a new effect for downstream services. What was recorded before a change of the secret is not found by
+// [Guard.Find] any more.
 func WithDerivation(namespace string, secret []byte) Option {
 	if secret != nil {
 		secret = append([]byte{}, secret...)

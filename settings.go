@@ -47,6 +47,7 @@ type settings struct {
 	methods                       []string
 	header                        string
 	keyFunc                       KeyFunc
+	reference                     func(*http.Request, []byte) string
 	fingerprint                   FingerprintFunc
 	formerFingerprints            []FingerprintFunc
 	maxRequestBody, waitingBytes  int64
@@ -144,6 +145,11 @@ func (s *settings) wantsKeyless() bool { return s.keyFunc != nil || s.required }
 func (s *settings) checkStore(st Store) error {
 	if _, ok := st.(store.Inspector); s.resolver != nil && st != nil && !ok {
 		return fmt.Errorf("idempotency: WithResolver: %w", ErrNoInspector)
+	}
+	if st != nil && (s.rules.FindableScope || s.reference != nil) {
+		if _, err := engine.FinderOf(st); err != nil {
+			return fmt.Errorf("idempotency: WithReference or WithFindableScope: %w", err)
+		}
 	}
 	if _, ok := st.(store.TxStore); s.rules.Transaction && st != nil && !ok {
 		return fmt.Errorf("idempotency: WithTransaction: %w", ErrCannotJoin)

@@ -41,13 +41,13 @@ func (rt *route) castShadow() *route {
 	set := *rt.set
 	set.looksOn = false
 	r := &set.rules
-	r.Transaction, r.ClientCancel = false, false
+	r.Transaction, r.ClientCancel, r.FindableScope = false, false, false
 	r.Retention = r.RetentionInTime() // also of what is held
 	r.Seals, r.Resolver, r.Trace, set.authorizeReplay = seal.Seals{}, nil, nil, nil
 	r.Reporter = report.Reporter{
 		Logger: slog.New(slog.DiscardHandler), Observers: []func(context.Context, event.Event){noteShadow},
 	}
-	set.errorWriter = writeProblem
+	set.errorWriter, set.reference = writeProblem, nil
 	return rt.beside.with(&set)
 }
 

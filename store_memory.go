@@ -29,7 +29,7 @@ import (
 // for new records until a part of the store is empty.
 //
 // A MemoryStore is also a [store.ContextStore], a [store.Watcher], a [store.StepStore], a
-// [store.Inspector] and a [store.Lister]. It hands out answers and steps without copying them. One
+// [store.Inspector], a [store.Lister] and a [store.Finder]. It hands out answers and steps without copying them. One
 // more method is for tests and gauges: Len returns the number of records, including expired ones
 // that are not yet removed. All methods may be called concurrently.
 type MemoryStore = memory.Store
@@ -41,6 +41,7 @@ var (
 	_ store.StepStore    = (*MemoryStore)(nil)
 	_ store.Inspector    = (*MemoryStore)(nil)
 	_ store.Lister       = (*MemoryStore)(nil)
+	_ store.Finder       = (*MemoryStore)(nil)
 )
 
 // NewMemoryStore returns an empty store.

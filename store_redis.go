@@ -41,18 +41,22 @@ import (
 // slots. The index is one sorted set, in a slot of its own. No call waits for replicas to have its
 // entries: a failover may forget one, and then only a list of all records shows the record.
 //
+// A claim with tags takes one round trip, too, and in a Cluster one more for all of them. A renewal takes a second one,
+// and so does what keeps the record for longer than the claim has said, or ends a hold. Each tag has a sorted set,
+// which ends with its last record.
+//
 // # Permissions
 //
 // The account needs the records (~idem:*), the channel (&idem:settled), and the commands
 // EVAL, EVALSHA, PTTL, PEXPIRE, HGET, HMGET, HKEYS, HGETALL, HSET, HSETNX, HDEL, DEL, ZADD, ZREM,
 // ZRANGE, TIME, PUBLISH, SUBSCRIBE, UNSUBSCRIBE, MULTI and EXEC. It needs WAIT for
-// [WithReplicas], INFO for Check, and SCAN and ZSCORE for List. The client itself sends others, such
+// [WithReplicas], INFO for Check, SCAN and ZSCORE for List, and ZSCAN and ZSCORE for Find and claims with tags. The client itself sends others, such
 // as HELLO and PING, and COMMAND and CLUSTER in a Cluster.
 //
 // # Methods
 //
 // A RedisStore is also a [store.ContextStore], a [store.Watcher], a [store.StepStore], a
-// [store.Inspector], a [store.Lister] and a [store.Comparer]: two values with one client and one
+// [store.Inspector], a [store.Lister], a [store.Finder] and a [store.Comparer]: two values with one client and one
 // prefix are one store. Two methods are its own:
 //
 //   - Check(ctx) asks the servers whether they can be trusted with records, and returns all reasons
@@ -70,6 +74,7 @@ var (
 	_ store.StepStore    = (*RedisStore)(nil)
 	_ store.Inspector    = (*RedisStore)(nil)
 	_ store.Lister       = (*RedisStore)(nil)
+	_ store.Finder       = (*RedisStore)(nil)
 	_ store.Comparer     = (*RedisStore)(nil)
 )
 

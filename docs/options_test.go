@@ -48,6 +48,9 @@ var questions = []question{
 		"WithUnrecorded": "reference/answers.md", "WithLimits": "explanation/security.md", "WithSealer": "explanation/security.md",
 		"WithKeptKeys": "how-to/held-keys.md", "WithDerivation": "how-to/steps.md",
 	}},
+	{".", "What is a record found by?", map[string]string{
+		"WithReference": "how-to/finding.md", "WithFindableScope": "how-to/finding.md",
+	}},
 	{".", "What do clients see?", map[string]string{
 		"WithAuthorizeReplay": "explanation/security.md", "WithErrorWriter": "reference/answers.md", "WithPolicyURL": "how-to/policy.md",
 		"WithFailOpen": "explanation/guarantees.md",
@@ -57,7 +60,7 @@ var questions = []question{
 	}},
 	{"adapter", "Who is told, for authors of adapters?", map[string]string{"WithTraceContext": "reference/events.md", "WithStoreCalls": "reference/events.md"}},
 	{".", "Steps and `Do`", map[string]string{
-		"AtMostOnce": "how-to/steps.md", "WithPayload": "how-to/messages.md", "WithCodec": "how-to/messages.md",
+		"AtMostOnce": "how-to/steps.md", "WithPayload": "how-to/messages.md", "ForReference": "how-to/finding.md", "WithCodec": "how-to/messages.md",
 	}},
 	{".", "The store in memory", map[string]string{"WithMaxEntries": "how-to/choosing.md", "WithMaxBytes": "how-to/choosing.md"}},
 	{".", "The store in Redis", map[string]string{"WithPrefix": "how-to/redis.md", "WithReplicas": "explanation/durability.md"}},

@@ -2,7 +2,7 @@ package store
 
 import "context"
 
-// What a store may be able to do besides. The others are [Lister], [TxStore] and [Comparer], each in the file of
+// What a store may be able to do besides. The others are [Lister], [Finder], [TxStore] and [Comparer], each in the file of
 // what it is about.
 
 // A ContextStore is a [Store] that can say that none of its calls outlives the deadline of

@@ -58,7 +58,7 @@ import (
 // out never changes. Neither the store nor a caller may write to it.
 //
 // Package storetest is this contract as tests. The optional interfaces [ContextStore],
-// [Comparer], [Watcher], [StepStore], [Inspector], [Lister] and [TxStore] are further abilities, which an idempotency.Guard finds
+// [Comparer], [Watcher], [StepStore], [Inspector], [Lister], [Finder] and [TxStore] are further abilities, which an idempotency.Guard finds
 // by type assertion. The Redis store has all but the last, which needs a database. The memory store is the
 // same only as itself, and needs no Comparer either.
 type Store interface {
@@ -168,6 +168,11 @@ type Claim struct {
 	// bytes that mean nothing to a store. The store keeps the last one that came with a
 	// claim that was granted, for as long as the record. Mostly it is empty, which says nothing.
 	SealedKey []byte
+	// Tags are what the record can be found by if the store is a [Finder], at most [MaxTags]. Other stores
+	// ignore them. The store keeps those of the last claim that had some and was granted, for as long as the
+	// record is bound to the fingerprint of that claim: a claim without tags takes none away. Mostly there are
+	// none, which costs a store nothing.
+	Tags []Tag
 }
 
 // A Completion is what [Store.Complete] records. It may get more fields. Their zero values

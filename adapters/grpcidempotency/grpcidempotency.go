@@ -88,7 +88,7 @@ func DefaultOutcome(err error) idempotency.Outcome {
 //
 // The options of the guard for the body, the fingerprint, the status and the writer of refusals do not
 // count: calls have none of them. NewInterceptors panics if the guard has an option that could not be
-// kept for a call: WithKeyFunc, WithAuthorizeReplay or WithExpiryHeader. Put the
+// kept for a call: WithKeyFunc, WithReference, WithAuthorizeReplay or WithExpiryHeader. Put the
 // authorization before the interceptor, where it sees every call. It panics too if guard or scope is
 // nil.
 func NewInterceptors(guard *idempotency.Guard, scope ScopeFunc, opts ...Option) (grpc.UnaryServerInterceptor, grpc.StreamServerInterceptor) {

@@ -38,8 +38,12 @@ func TestUsageIsRefused(t *testing.T) {
 		{"held", "--postgres", "postgres://user:secret@host:port"},
 		{"unknown", redis},
 		{"why", redis},
-		{"find", redis, "--key", "a"},
 		{"find", redis, "--key", "a", "--scope", "a", "--shared"},
+		{"find", redis},
+		{"erase", redis, "--tenant", "alice"},
+		{"erase", redis, "--reason", "x"},
+		{"find", redis, "--reference", "77", "--tenant", "alice"},
+		{"find", redis, "--reference", "77", "--scope", "alice"},
 		{"resolve", redis, "name", "final"},
 	} {
 		got := call(t, args...)
@@ -86,6 +90,12 @@ func TestUsageOfADecision(t *testing.T) {
 		{"held", "--cursor", "nonsense"},
 		{"watch", "--every", "0s"},
 		{"find", "--scope", "alice", "--key", ""},
+		{"find", "--key", "a"},
+		{"erase", "--tenant", "", "--reason", "x"},
+		{"erase", "--tenant", "alice", "--reason", " "},
+		{"find", "--reference", "77", "--limit", "0"},
+		{"find", "--reference", "77", "--cursor", "nonsense"},
+		{"find", "--reference", "77", "--secret-file", filepath.Join(t.TempDir(), "none")},
 	} {
 		got := p.idem(t, args...)
 		require.Equal(t, inspect.ExitUsage, got.code, "%v: %s", args, got.err)

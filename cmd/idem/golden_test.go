@@ -27,6 +27,8 @@ var outputs = []struct {
 	{"why-claimed", []string{"why", "name:order-80"}, 0},
 	{"why-lapsed", []string{"why", "name:order-81"}, 0},
 	{"find", []string{"find", "--scope", "alice", "--key", "order-77"}, 0},
+	{"find-reference", []string{"find", "--reference", "77"}, 0},
+	{"find-nothing", []string{"find", "--tenant", "bob"}, 0},
 	{"stats", []string{"stats"}, 0},
 	{"resolve-final", []string{"resolve", "name:payout-1", "final", "--dry-run", "--unsealed", "--status", "201", "--reason", "the bank has it", "--actor", "ada"}, 0},
 	{"resolve-final-body", []string{"resolve", "name:payout-1", "final", "--dry-run", "--unsealed", "--status", "201", "--header", "Content-Type: application/json", "--body", `{"id":1}`, "--reason", "the bank has it", "--actor", "ada"}, 0},
@@ -41,6 +43,8 @@ var outputs = []struct {
 	{"forget-completed", []string{"forget", "name:order-78", "--dry-run", "--reason", "a test", "--actor", "ada"}, 0},
 	{"forget-running", []string{"forget", "name:order-80", "--dry-run", "--reason", "x"}, inspect.ExitError},
 	{"forget-changed", []string{"forget", "name:order-77", "--seen", "seen:payout-1", "--reason", "x"}, inspect.ExitChanged},
+	{"erase", []string{"erase", "--tenant", "alice", "--dry-run", "--reason", "she has left", "--actor", "ada"}, 0},
+	{"erase-held", []string{"erase", "--tenant", "alice", "--held", "--dry-run", "--reason", "she has left", "--actor", "ada"}, 0},
 	{"unknown", []string{"why", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}, inspect.ExitNotFound},
 	{"no-record", []string{"why", "order-77"}, inspect.ExitUsage},
 }

@@ -184,7 +184,10 @@ var hold = idempotency.WithRecovery(idempotency.Hold)
 // fill makes a record in every state, those that are held in this order.
 func fill(t *testing.T, p place) *service {
 	t.Helper()
-	s := serve(t, p.records)
+	s := serve(t, p.records, idempotency.WithFindableScope(true), idempotency.WithReference(func(r *http.Request, _ []byte) string {
+		number, _ := strings.CutPrefix(r.Header.Get("Idempotency-Key"), "order-")
+		return number
+	}))
 	s.post("POST /payouts", "payout-1", broken, hold)
 	s.post("POST /orders", "order-77", afterStep("ledger"), hold, idempotency.WithRetention(60*time.Hour))
 	s.post("POST /charges", "charge-5", inDoubt("charge"))

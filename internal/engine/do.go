@@ -38,8 +38,10 @@ type limited interface{ Fits(limit int64) bool }
 type Job struct {
 	Key     intent.Key
 	Payload []byte // that the key is bound to
-	Codec   Codec  // nil for JSON
-	Fn      func(context.Context) (any, error)
+	// Reference is what the record is found by besides its key, or empty.
+	Reference string
+	Codec     Codec // nil for JSON
+	Fn        func(context.Context) (any, error)
 }
 
 // A job is the run of the function of a Job.
@@ -64,14 +66,20 @@ type job struct {
 // into, so that everything that does not depend on the type of the value is compiled once.
 func (e *Engine) Do(ctx context.Context, what Job, into any) (Result, error) {
 	j := &job{engine: e, fn: what.Fn, codec: orJSON(what.Codec)}
-	result, err := j.do(ctx, what.Key, what.Payload, into)
+	result, err := j.do(ctx, what, into)
 	result.Code = j.code
 	return result, err
 }
 
-func (j *job) do(ctx context.Context, k intent.Key, payload []byte, into any) (Result, error) {
+func (j *job) do(ctx context.Context, what Job, into any) (Result, error) {
+	k, payload := what.Key, what.Payload
 	if err := k.CheckRun(); err != nil {
 		return Result{}, err
+	}
+	if what.Reference != "" {
+		if _, err := j.engine.finder(); err != nil {
+			return Result{}, err
+		}
 	}
 	if ctx.Err() != nil { // what fn would make of it must not hold the key
 		return Result{}, context.Cause(ctx)
@@ -79,6 +87,7 @@ func (j *job) do(ctx context.Context, k intent.Key, payload []byte, into any) (R
 	now, e := time.Now(), j.engine
 	j.claimed.init(now, e, Access{ID: k, Name: k.Name(), Client: ctx, Route: e.rules.Route},
 		Identity{digest.Parts(digest.VersionJob, payload), digest.ChecksumBody(payload)})
+	j.claimed.Refer(what.Reference)
 	j.Init(ctx, &j.claimed, true)
 	if !e.core.work.Admit() {
 		return Result{}, j.refuse(problem.ShuttingDown, store.Record{}, ErrShutdown)

@@ -17,6 +17,7 @@ var (
 	ErrNotRecorded   = errors.New("idempotency: the step has happened but could not be recorded")
 	ErrNoInspector   = errors.New("idempotency: the store cannot be inspected")
 	ErrNoLister      = errors.New("idempotency: the store cannot be listed")
+	ErrNoFinder      = errors.New("idempotency: the store finds records by their keys only")
 	ErrNoTransaction = errors.New("idempotency: the guard of this run has no WithTransaction")
 	ErrOtherStore    = errors.New("idempotency: the guard of this run has another store")
 	ErrJoined        = errors.New("idempotency: the run has joined a transaction already")

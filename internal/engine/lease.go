@@ -11,6 +11,7 @@ import (
 
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/digest"
+	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/internal/engine/note"
 	"example.com/idempotency/internal/engine/report"
 	"example.com/idempotency/store"
@@ -27,6 +28,7 @@ type Lease struct {
 	kept      atomic.Bool       // the store has acknowledged a later call, so it will not forget the claim
 	told      atomic.Bool       // observers or the log have got an event, and may have kept its context
 	note      [note.MaxLen]byte // the memory of the claim's note
+	tags      [2]store.Tag      // the memory of the claim's tags
 	sums      digest.Checksums
 
 	mu       sync.Mutex
@@ -92,7 +94,21 @@ func (l *Lease) init(now time.Time, e *Engine, a Access, id Identity) {
 		MayBeLost:   l.rules.Transaction && l.rules.MaxAttempts == 0, // attempts that count are recorded
 		Tenant:      a.ID.Tenant(),
 	}
+	if l.rules.FindableScope {
+		l.findBy(intent.ByScope, a.ID.Scope)
+	}
 }
+
+// findBy lets the record be found by a reference or a scope, unless that is empty.
+func (l *Lease) findBy(what, value string) {
+	if n := len(l.claim.Tags); value != "" {
+		l.tags[n] = l.rules.Derivation.Tag(what, value)
+		l.claim.Tags = l.tags[:n+1]
+	}
+}
+
+// Refer lets the record be found by a reference, unless that is empty.
+func (l *Lease) Refer(reference string) { l.findBy(intent.ByReference, reference) }
 
 // Fingerprint returns what the claim is made with.
 func (l *Lease) Fingerprint() store.Fingerprint { return l.claim.Fingerprint }

@@ -26,8 +26,8 @@ type Rules struct {
 	// later ones, if it is not 0.
 	Hold        bool
 	MaxAttempts int
-	// Rebinding, Transaction, FailOpen and ClientCancel are the options of these names.
-	Rebinding, Transaction, FailOpen, ClientCancel bool
+	// Rebinding, Transaction, FailOpen, ClientCancel and FindableScope are the options of these names.
+	Rebinding, Transaction, FailOpen, ClientCancel, FindableScope bool
 	// OutcomeChosen says that a function of the program judges answers.
 	OutcomeChosen bool
 	// Route is the label of the route, or empty.

@@ -7,6 +7,7 @@ type TaskSettings struct {
 	Codec      Codec // nil for JSON
 	Payload    []byte
 	AtMostOnce bool
+	Reference  string
 }
 
 // TaskSettingsOf returns what options say, of which those that are nil say nothing.
@@ -24,6 +25,8 @@ func (t *TaskSettings) checkStep(transacts bool) error {
 	switch {
 	case t.Payload != nil:
 		return fmt.Errorf("%w: WithPayload is an option of Do: a step is found by its name", ErrStepMisuse)
+	case t.Reference != "":
+		return fmt.Errorf("%w: ForReference is an option of Do: a step is found with its run", ErrStepMisuse)
 	case t.AtMostOnce && transacts:
 		return fmt.Errorf("%w: AtMostOnce and a transaction: the transaction is at most once already", ErrStepMisuse)
 	}

@@ -15,6 +15,7 @@ type ClaimingStore interface {
 	store.StepStore
 	store.Inspector
 	store.Lister
+	store.Finder
 	store.TxStore
 	store.Comparer
 }
@@ -86,6 +87,12 @@ func (s Unrecorded) GetAnswer(ctx context.Context, key string) (store.Record, er
 func (s Unrecorded) List(ctx context.Context, q store.Query) (store.Page, error) {
 	s.Settle()
 	return s.ClaimingStore.List(ctx, q)
+}
+
+// Find implements [store.Finder].
+func (s Unrecorded) Find(ctx context.Context, t store.Tag, q store.Query) (store.Page, error) {
+	s.Settle()
+	return s.ClaimingStore.Find(ctx, t, q)
 }
 
 // Forget implements [store.Inspector].

@@ -42,6 +42,9 @@ func (sh *shard) claim(out *store.Record, r entry, c *store.Claim, now int64, ro
 	case lapsed, free: // and not indexed
 		out.Mine = true
 		r.attempt++
+		if r.fingerprint != c.Fingerprint {
+			sh.dropTags(r) // they are of another request
+		}
 		r.fingerprint = c.Fingerprint
 		r.flags &= blank | unbound
 		if lapsed {

@@ -20,15 +20,15 @@ type position struct {
 	at    int64 // the next slot, or the last moment
 }
 
-// text returns the cursor of a query at a position. It ends with a digest of both that only the store can
-// make: any other place, query or store has another one.
-func (s *Store) text(c position, q *store.Query) string {
+// text returns the cursor of a query at a position, within the records that have a tag, or within all. It ends
+// with a digest of that which only the store can make: any other place, query or store has another one.
+func (s *Store) text(c position, q *store.Query, within string) string {
 	place := fmt.Sprintf("%d.%d", c.shard, c.at)
-	return place + "." + strconv.FormatUint(maphash.String(s.seed, place+" "+cursor.Query(q)), 36)
+	return place + "." + strconv.FormatUint(maphash.String(s.seed, place+" "+cursor.Query(q)+within), 36)
 }
 
 // parseCursor reads the cursor of a query. It takes only what text has made for the same query.
-func (s *Store) parseCursor(q *store.Query) (c position, err error) {
+func (s *Store) parseCursor(q *store.Query, within string) (c position, err error) {
 	if q.Cursor == "" {
 		return c, nil
 	}
@@ -36,7 +36,7 @@ func (s *Store) parseCursor(q *store.Query) (c position, err error) {
 	place, _, _ := strings.Cut(rest, ".")
 	c.shard, _ = strconv.Atoi(shard)
 	c.at, _ = strconv.ParseInt(place, 10, 64)
-	if s.text(c, q) != q.Cursor {
+	if s.text(c, q, within) != q.Cursor {
 		return c, store.ErrBadCursor
 	}
 	return c, nil

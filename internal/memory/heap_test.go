@@ -46,6 +46,37 @@ func TestMemoryStoreBytesPerRecord(t *testing.T) {
 	}
 }
 
+// Not parallel: it measures the heap of the process. What a tag costs is counted, and given back.
+func TestMemoryStoreBytesPerTag(t *testing.T) {
+	if race.Enabled {
+		t.Skip("it only computes: there is nothing to detect")
+	}
+	const n = 100_000
+	keys := guardtest.MemoryKeys(n)
+	s := memory.New(memory.Config{})
+	before := heapBytes()
+	for i, key := range keys {
+		c := guardtest.MemoryClaim(uint64(i))
+		c.Tags = []store.Tag{{1}, store.Tag([]byte(key)), {1}}
+		_, err := s.Claim(t.Context(), key, c)
+		require.NoError(t, err)
+	}
+	perRecord, counted := float64(heapBytes()-before)/n, float64(s.Bytes())/n
+	t.Logf("a tag of its own, and one that all have: %.0f bytes per record, counted %.0f", perRecord, counted)
+	require.InDelta(t, perRecord, counted, 40)
+	runtime.KeepAlive(s)
+	for i, key := range keys {
+		require.NoError(t, s.Complete(t.Context(), key, guardtest.MemoryClaim(uint64(i)).Owner, store.Completion{TTL: time.Hour}))
+		r, err := s.Get(t.Context(), key)
+		require.NoError(t, err)
+		require.NoError(t, s.Forget(t.Context(), key, r.Seen()))
+	}
+	require.Zero(t, s.Bytes())
+	page, err := s.Find(t.Context(), store.Tag{1}, store.Query{})
+	require.NoError(t, err)
+	require.Empty(t, page.Entries)
+}
+
 func heapBytes() uint64 {
 	runtime.GC()
 	runtime.GC() // The second one frees what the first one has finalised.

@@ -30,7 +30,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	if err := ctx.Err(); err != nil {
 		return store.Page{}, err
 	}
-	c, err := s.parseCursor(&q)
+	c, err := s.parseCursor(&q, "")
 	switch {
 	case err != nil:
 		return store.Page{}, err
@@ -50,7 +50,7 @@ func (s *Store) listAll(q *store.Query, c position) (p store.Page) {
 		}
 	}
 	if c.shard < shardCount {
-		p.Next = s.text(c, q)
+		p.Next = s.text(c, q, "")
 	}
 	return p
 }
@@ -100,7 +100,7 @@ func (s *Store) listHolding(q *store.Query, c position) (p store.Page) {
 		c.shard, c.at = found[0].shard, found[0].At
 	}
 	if len(found) > 0 || more {
-		p.Next = s.text(c, q)
+		p.Next = s.text(c, q, "")
 	}
 	return p
 }

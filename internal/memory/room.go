@@ -32,6 +32,9 @@ const (
 	// rareOverhead is the cost of the rare part of a record.
 	rareOverhead = 80
 
+	// tagOverhead is the cost of a tag with its place in the index: less where many records have it, and more where one has.
+	tagOverhead = 80
+
 	// holdingOverhead is the cost of a place in the index of held records and of claims that
 	// say Hold.
 	holdingOverhead = 64
@@ -138,7 +141,7 @@ func (sh *shard) size(r entry) int {
 func (sh *shard) claimSize(r entry) int {
 	n := r.value.Size()
 	if rare := sh.records.rareOf(r); rare != nil {
-		n += sealedKeyRoom(len(rare.sealedKey))
+		n += rareClaimRoom(len(rare.sealedKey), len(rare.tags))
 	}
 	if r.hold {
 		n += holdingOverhead
@@ -157,13 +160,13 @@ func claimRoom(c *store.Claim) int {
 	if c.Hold {
 		room += holdingOverhead
 	}
-	return room + sealedKeyRoom(len(c.SealedKey))
+	return room + rareClaimRoom(len(c.SealedKey), tagCount(c))
 }
 
-// sealedKeyRoom is how much room a sealed key takes, with the part of the record that it is in.
-func sealedKeyRoom(n int) int {
-	if n == 0 {
+// rareClaimRoom is how much room a sealed key and tags take, with the part of the record that they are in.
+func rareClaimRoom(sealedKey, tags int) int {
+	if sealedKey+tags == 0 {
 		return 0
 	}
-	return rareOverhead + n
+	return rareOverhead + sealedKey + tags*tagOverhead
 }

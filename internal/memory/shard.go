@@ -26,22 +26,24 @@ type shard struct {
 	queue    expiry.Queue
 	watchers watch.Registry
 	holding  *oldest.Index // nil until the first record enters it
+	tags     tagIndex      // nil until the first record has one
 	calls    uint8         // that have found no expired record, since the last visit to another shard
 	next     uint8         // the shard to visit
-	_        [6]byte       // fills the last cache line, so that shards do not share one
+	_        [62]byte      // fills the last cache line, so that shards do not share one
 }
 
 func (sh *shard) remove(r entry, hash uint64) {
 	if r.is(indexed) {
 		sh.holding.Leave(r.slot)
 	}
+	sh.dropTags(r)
 	sh.queue.Remove(r.slot)
 	sh.values.Drop(&sh.records, r.value)
 	sh.labels.Release(r.label)
 	sh.records.remove(r, hash)
 	if sh.records.isSpacious() {
 		sh.records.init(sh.records.seed)
-		sh.queue, sh.values = expiry.Queue{}, slab.Arena{}
+		sh.queue, sh.values, sh.tags = expiry.Queue{}, slab.Arena{}, nil
 	}
 }
 
@@ -87,6 +89,7 @@ func (sh *shard) keepNote(r entry, c *store.Claim) {
 	if len(c.SealedKey) > 0 {
 		sh.records.addRare(r).sealedKey = string(c.SealedKey)
 	}
+	sh.keepTags(r, c)
 	if len(c.Note) > 0 {
 		var room [2 * maxNoteLen]byte
 		old, _ := sh.values.Value(*r.value)

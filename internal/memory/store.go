@@ -43,6 +43,7 @@ var (
 	_ store.StepStore    = (*Store)(nil)
 	_ store.Inspector    = (*Store)(nil)
 	_ store.Lister       = (*Store)(nil)
+	_ store.Finder       = (*Store)(nil)
 )
 
 // A Config has the limits of a [Store]. Those that are not positive stand for their defaults.

@@ -8,6 +8,7 @@ import (
 	"example.com/idempotency/internal/chunks"
 	"example.com/idempotency/internal/slab"
 	"example.com/idempotency/internal/slotindex"
+	"example.com/idempotency/store"
 )
 
 // A table finds the records of a shard by their keys. It is made for millions of
@@ -29,6 +30,7 @@ type rarePart struct {
 	longKey   string // if it does not fit into shortKey
 	steps     []savedStep
 	sealedKey string
+	tags      []store.Tag
 	large     []byte // an answer of more than maxSmallAnswer
 }
 

@@ -80,7 +80,7 @@ func redisAccount(t testing.TB, servers []*redistest.Server, account []string) r
 func TestRedisContractUnderTheDocumentedAccount(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	account := append(documentedAccount(t), documentedAddition(t, "`RedisStore.List`")...)
+	account := slices.Concat(documentedAccount(t), documentedAddition(t, "`RedisStore.List`"), documentedAddition(t, "`RedisStore.Find`"))
 	storetest.Run(t, storetest.Harness{New: func(t testing.TB) (idempotency.Store, func(time.Duration)) {
 		t.Helper()
 		prefix := guardtest.RedisKey() + ":"
@@ -100,7 +100,7 @@ func TestRedisAccountHasNothingToSpare(t *testing.T) {
 	server := redistest.Start(t)
 	servers := []*redistest.Server{server}
 	account := documentedAccount(t)
-	for _, purpose := range []string{"`WithReplicas`", "`RedisStore.List`"} {
+	for _, purpose := range []string{"`WithReplicas`", "`RedisStore.List`", "`RedisStore.Find`"} {
 		account = append(account, documentedAddition(t, purpose)...)
 	}
 	require.NoError(t, exerciseAccount(t, redisAccount(t, servers, account)))
@@ -173,6 +173,8 @@ func exerciseAccount(t *testing.T, client redis.UniversalClient) error {
 	_, err = s.GetAnswer(ctx, key)
 	try(err)
 	_, err = s.List(ctx, store.Query{})
+	try(err)
+	_, err = s.Find(ctx, order, store.Query{})
 	try(err)
 	try(s.Forget(ctx, key, store.Seen{Owner: c.Owner, Attempt: 3, State: store.Completed}))
 	_, err = guardtest.RedisStore(t, client, idempotency.WithReplicas(1, time.Millisecond)).Claim(ctx, guardtest.RedisKey(), guardtest.RedisClaim())

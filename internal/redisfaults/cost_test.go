@@ -73,7 +73,7 @@ func TestRedisRoundTrips(t *testing.T) {
 				map[string]int{"evalsha": 1, "pttl": 1, "hmget": 1},
 				claim(key, d))
 			measure("renewal",
-				map[string]int{"evalsha": 1, "hget": 1, "pexpire": 1},
+				map[string]int{"evalsha": 1, "hmget": 1, "pexpire": 1},
 				func() error { return s.Renew(ctx, key, c.Owner) })
 			measure("first run: complete",
 				map[string]int{"evalsha": 1, "hmget": 1, "pexpire": 1, "hset": 2},

@@ -174,7 +174,7 @@ func TestRedisNotes(t *testing.T) {
 		for _, label := range []string{"", "POST /charges", strings.Repeat("x", MaxNote)} {
 			note := bytes.Repeat([]byte("n"), size)
 			sealed := bytes.Repeat([]byte("k"), 3*(size%2))
-			args := h.Claim("name", false, note, label, sealed).ByDigest()[4:]
+			args := h.Claim("name", false, note, label, sealed, nil).ByDigest()[4:]
 			fields := map[string]string{"m": string(args[0].([]byte))}
 			for i := 4; i < len(args); i += 2 {
 				value, ok := args[i].(string)

@@ -30,6 +30,7 @@ const (
 	fieldKey       = "k"
 	fieldHistory   = "h"
 	fieldDecisions = "d"
+	fieldTags      = "t"
 )
 
 // SummaryFields are the names of the fields that are read for a list. [ParseSummary] reads their

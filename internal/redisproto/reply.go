@@ -21,6 +21,8 @@ type Record struct {
 	// Found says that the record is held because the lease of a claim has ended that did not
 	// say hold. Only the claim that found it can enter it in the index.
 	Found bool
+	// Tags are those that the record can be found by. Only a list reads them.
+	Tags []store.Tag
 }
 
 // ParseClaim reads the reply of the script that claims. h is the header of the claim. If
@@ -175,9 +177,9 @@ func ParseWhole(reply []any) (ttl time.Duration, fields map[string]string, err e
 var ErrMissingAnswer = Damage("answer is missing")
 
 // ParseSummary reads a record without its answer and its steps, given what is left of its expiry and
-// the values of the [SummaryFields], of which some may be missing. Of the notes it has the last.
+// the values of the [SummaryFields], or of [FoundFields], of which some may be missing. Of the notes it has the last.
 func ParseSummary(ttl time.Duration, values []any) (Record, error) {
-	var fields [4]string
+	var fields [5]string
 	for i, v := range values[:min(len(values), len(fields))] {
 		fields[i], _ = v.(string)
 	}
@@ -185,6 +187,7 @@ func ParseSummary(ttl time.Duration, values []any) (Record, error) {
 	_, r, err := parse(ttl, header)
 	if err == nil {
 		r.Notes, r.Label, r.SealedKey = parseNotes(note, "", ""), parseLabel(note, label), optional(sealedKey)
+		r.Tags = splitTags(fields[4])
 	}
 	return r, err
 }

@@ -46,7 +46,7 @@ func newScript(files ...string) script {
 // File record has what scripts know of the form of a record.
 var (
 	claimScript   = newScript("record", "claim")
-	settleScript  = newScript("record", "settle")
+	settleScript  = newScript("record", "covers", "settle")
 	renewScript   = newScript("record", "renew")
 	stepScript    = newScript("record", "step")
 	getScript     = newScript("record", "get")
@@ -57,6 +57,8 @@ var (
 	oldestScript  = newScript("oldest")
 	surveyScript  = newScript("survey")
 	wholeScript   = newScript("whole")
+	tagScript     = newScript("covers", "tag")
+	scanScript    = newScript("scan")
 )
 
 // The results of the scripts that return a number. The constructor of each [Call] says what
@@ -99,15 +101,18 @@ func (c Call) BySource() []any {
 // Claim returns the call that asks for the right to run, with h as the header of a first
 // claim. [Header.ParseClaim] reads its reply. With watch the caller will wait for the
 // record to settle. Note and label have at most [MaxNote] bytes.
-func (h *Header) Claim(name string, watch bool, note []byte, label string, sealedKey []byte) Call {
-	call := h.claim(name, watch, note, label, len(sealedKey) > 0)
+func (h *Header) Claim(name string, watch bool, note []byte, label string, sealedKey []byte, tags []store.Tag) Call {
+	call := h.claim(name, watch, note, label, len(sealedKey)+len(tags) > 0)
 	if len(sealedKey) > 0 {
 		call.line = append(call.line, fieldKey, sealedKey)
+	}
+	if len(tags) > 0 {
+		call.line = append(call.line, fieldTags, joinTags(tags)) // last, as the script says
 	}
 	return call
 }
 
-// claim returns the call without the sealed key. It has the field n if kept says so.
+// claim returns the call without the sealed key and the tags. It has the field n if kept says so.
 func (h *Header) claim(name string, watch bool, note []byte, label string, kept bool) Call {
 	var flag any = "0" // a constant, which takes no memory as an argument
 	if watch {

@@ -19,8 +19,8 @@ func TestRedisCalls(t *testing.T) {
 	require.NoError(t, err)
 	for script, calls := range map[string][]Call{
 		"claim": {
-			claim.Claim("name", false, nil, "", nil), claim.Claim("name", true, []byte("note"), "label", []byte("sealed")),
-			claim.Claim("name", false, make([]byte, 40), "POST /organizations/{id}/charges", nil),
+			claim.Claim("name", false, nil, "", nil, nil), claim.Claim("name", true, []byte("note"), "label", []byte("sealed"), []store.Tag{{1}}),
+			claim.Claim("name", false, make([]byte, 40), "POST /organizations/{id}/charges", nil, nil),
 		},
 		"renew": {Renew("name", owner)},
 		"step":  {SaveStep("name", owner, "step", []byte("value"))},
@@ -32,10 +32,12 @@ func TestRedisCalls(t *testing.T) {
 		"resolve": {ResolveReleased("name", owner, 1, "channel", nil, nil), ResolveReleased("name", owner, 1, "channel", []byte("note"), map[string][]byte{"step": nil}), ResolveCompleted("name", owner, 1, "channel", nil, answer)},
 		"get":     {Get("name")},
 		"enter":   {Enter("name", NewMember(owner, "key"), true, nil), Enter("name", NewMember(owner, "key"), false, []Member{NewMember(owner, "settled")})},
-		"drop":    {Drop("name", []Place{{NewMember(owner, "key"), 1}})},
+		"drop":    {Drop("name", []Place{{NewMember(owner, "key"), 1}}), DropTagged("name", []Tagged{{"key", 1}})},
 		"oldest":  {Oldest("name", 1, 2)},
-		"survey":  {Survey("name")},
+		"survey":  {Survey("name"), ReadTags("name")},
 		"whole":   {Whole("name")},
+		"tag":     {EnterTag("name", "key", time.Minute, false), EnterTag("name", "key", time.Minute, true)},
+		"scan":    {ScanTag("name", 1, 2)},
 		"forget":  {Forget("name", owner, 1, store.Held), ForgetUnread("name", "header")},
 	} {
 		for _, call := range calls {

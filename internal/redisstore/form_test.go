@@ -99,9 +99,9 @@ func TestStoredFormOfARecord(t *testing.T) {
 	t.Parallel()
 	owner := formClaim.Owner
 	look := func(s formServer) (store.Record, error) { return s.GetAnswer(t.Context(), "key") }
-	of := func(name string, hold bool, change func(s formServer) error) formtest.Case {
+	of := func(name string, hold bool, change func(s formServer) error, tags ...store.Tag) formtest.Case {
 		s, c := newFormServer(t), formClaim
-		c.Hold = hold
+		c.Hold, c.Tags = hold, tags
 		_, err := s.Claim(t.Context(), "key", c)
 		require.NoError(t, err, name)
 		require.NoError(t, change(s), name)
@@ -155,6 +155,11 @@ func TestStoredFormOfARecord(t *testing.T) {
 			require.NoError(t, s.Hold(t.Context(), "key", owner))
 			return s.Resolve(t.Context(), "key", store.Seen{Owner: owner, Attempt: 1, State: store.Held}, store.Settlement{Note: []byte("by ada")})
 		}),
+		of("tagged", false, func(formServer) error { return nil }, store.Tag([]byte("order number 77.")), store.Tag([]byte("tenant is alice."))),
+		of("tagged-before", false, func(s formServer) error {
+			s.redis.FastForward(time.Minute)
+			return again(s, func(*store.Claim) {})
+		}, store.Tag([]byte("order number 77."))),
 	)
 }
 

@@ -37,13 +37,15 @@ func (s *Store) Resolve(ctx context.Context, key string, seen store.Seen, settle
 	}
 	c := settled.Completion
 	if c == nil { // Not durable: when a failover forgets it, the key stays held.
-		return s.server.update(ctx, redisproto.ResolveReleased(name, seen.Owner, seen.Attempt, s.listener.channel, settled.Note, settled.Undone), false, store.ErrChanged)
+		_, err := s.change(ctx, key, redisproto.ResolveReleased(name, seen.Owner, seen.Attempt, s.listener.channel, settled.Note, settled.Undone), false, store.ErrChanged)
+		return err
 	}
 	a, err := completionOf(*c)
 	if err != nil {
 		return err
 	}
-	return s.server.update(ctx, redisproto.ResolveCompleted(name, seen.Owner, seen.Attempt, s.listener.channel, settled.Note, a), true, store.ErrChanged)
+	_, err = s.change(ctx, key, redisproto.ResolveCompleted(name, seen.Owner, seen.Attempt, s.listener.channel, settled.Note, a), true, store.ErrChanged)
+	return err
 }
 
 // Forget implements [store.Inspector].

@@ -34,8 +34,34 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	if err != nil {
 		return store.Page{}, s.server.failure(ctx, err)
 	}
-	mark := s.cursorMark(&q, masters)
-	c, err := parseCursor(q.Cursor, mark, len(masters))
+	return s.walk(ctx, &q, s.cursorMark(&q, masters), len(masters), surveyed{fields: redisproto.SummaryFields()},
+		func(c position, count int) (keys []string, next uint64, err error) {
+			scan := redis.NewScanCmd(ctx, masters[c.master].Process,
+				"scan", c.scan, "match", literal(s.prefix)+"*", "count", count)
+			_ = masters[c.master].Process(ctx, scan)
+			names, next, err := scan.Result()
+			if err == nil && names == nil {
+				err = errNoResult
+			}
+			if err != nil {
+				err = s.server.failure(ctx, err)
+			}
+			return s.keys(names), next, err
+		})
+}
+
+// A surveyed is what a walk reads of each record, and which records it shows besides those that the query asks for.
+type surveyed struct {
+	fields []string
+	shows  func(key string, r *redisproto.Record, err error) bool // nil for all
+}
+
+// walk returns a page of the records whose keys scan returns, one master after another.
+func (s *Store) walk(
+	ctx context.Context, q *store.Query, mark string, masters int, of surveyed,
+	scan func(c position, count int) (keys []string, next uint64, err error),
+) (store.Page, error) {
+	c, err := parseCursor(q.Cursor, mark, masters)
 	if err != nil {
 		return store.Page{}, err
 	}
@@ -47,19 +73,13 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 			break
 		}
 		if len(c.left) == 0 {
-			if c.master == len(masters) {
+			if c.master == masters {
 				break
 			}
-			scan := redis.NewScanCmd(ctx, masters[c.master].Process,
-				"scan", c.scan, "match", literal(s.prefix)+"*", "count", count)
-			_ = masters[c.master].Process(ctx, scan)
-			names, next, err := scan.Result()
-			if err == nil && names == nil {
-				err = errNoResult
-			}
+			names, next, err := scan(c, count)
 			switch room := limit - len(p.Entries); {
 			case err != nil:
-				return store.Page{}, s.server.failure(ctx, err)
+				return store.Page{}, err
 			case len(names) > 2*room && count > room:
 				count = room // again: what does not fit into the page makes a long cursor
 				continue
@@ -71,13 +91,13 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 			if c.scan = next; next == 0 {
 				c.master++
 			}
-			c.left = s.keys(names)
+			c.left = names
 		}
-		if err := s.addRecords(ctx, &q, &p, &c.left); err != nil {
+		if err := s.addRecords(ctx, q, &p, &c.left, of); err != nil {
 			return store.Page{}, err
 		}
 	}
-	if c.master < len(masters) || len(c.left) > 0 {
+	if c.master < masters || len(c.left) > 0 {
 		p.Next = c.text(mark)
 	}
 	return p, nil
@@ -104,13 +124,13 @@ func (s *Store) keys(names []string) []string {
 // takes the keys away that it has looked at, which are all that it has read unless the page is full. It
 // reads a record with two commands, and the record may change between them. In a survey that does not
 // matter.
-func (s *Store) addRecords(ctx context.Context, q *store.Query, p *store.Page, keys *[]string) error {
+func (s *Store) addRecords(ctx context.Context, q *store.Query, p *store.Page, keys *[]string, of surveyed) error {
 	first := (*keys)[:min(len(*keys), keysPerRound)]
 	values, ttls := make([]*redis.SliceCmd, len(first)), make([]*redis.DurationCmd, len(first))
 	pipe := s.server.client.Pipeline() // unlike the pipeline of a master, it follows a slot that is moving
 	for i, key := range first {
 		// Not HGET, for which a hash without a header is an error of the client library.
-		values[i] = pipe.HMGet(ctx, s.prefix+key, redisproto.SummaryFields()...)
+		values[i] = pipe.HMGet(ctx, s.prefix+key, of.fields...)
 		ttls[i] = pipe.PTTL(ctx, s.prefix+key)
 	}
 	_, err := pipe.Exec(ctx)
@@ -129,7 +149,7 @@ func (s *Store) addRecords(ctx context.Context, q *store.Query, p *store.Page, k
 			return s.server.failure(ctx, err)
 		}
 		r, err := redisproto.ParseSummary(ttls[i].Val(), values[i].Val())
-		if err == nil && q.Matches(r.Record) {
+		if (of.shows == nil || of.shows(key, &r, err)) && err == nil && q.Matches(r.Record) {
 			p.Entries = append(p.Entries, store.Entry{Key: key, Record: r.Record})
 		}
 		*keys = (*keys)[1:]

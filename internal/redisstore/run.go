@@ -29,7 +29,9 @@ func (s *Store) Claim(ctx context.Context, key string, c store.Claim) (store.Rec
 		return store.Record{}, wrap(err)
 	}
 	for range 3 {
-		cmd, confirmed, err := runScript(ctx, s.server, redis.NewStringSliceCmd, h.Claim(name, c.Watch, c.Note, c.Label, c.SealedKey), true)
+		call := h.Claim(name, c.Watch, c.Note, c.Label, c.SealedKey, c.Tags)
+		entries := s.tags.entriesOf(ctx, key, h.Kept(), c.Tags)
+		cmd, confirmed, err := runScript(ctx, s.server, redis.NewStringSliceCmd, call, true, entries...)
 		if err != nil {
 			return store.Record{}, err
 		}
@@ -46,7 +48,15 @@ func (s *Store) Claim(ctx context.Context, key string, c store.Claim) (store.Rec
 			if r.Mine && r.Notes == nil && len(c.Note) > 0 { // a new record
 				r.Notes = store.AppendNote(nil, c.Note)
 			}
-			if err := s.index.enterFor(ctx, key, c, r); err != nil {
+			err := s.index.enterFor(ctx, key, c, r)
+			switch {
+			case err != nil:
+			case r.Mine:
+				err = s.tags.entered(ctx, key, h.Kept(), c.Tags, entries)
+			case r.Found:
+				s.tags.prolong(ctx, key)
+			}
+			if err != nil {
 				return store.Record{}, err
 			}
 			return r.Record, nil
@@ -63,19 +73,27 @@ func (s *Store) Claim(ctx context.Context, key string, c store.Claim) (store.Rec
 	return store.Record{}, redisproto.ErrMissingAnswer
 }
 
+// change makes a call that changes the record of a key, and returns the number of its result.
+func (s *Store) change(ctx context.Context, key string, call redisproto.Call, durable bool, refused error) (int64, error) {
+	result, err := s.server.result(ctx, call, durable, refused)
+	s.tags.follow(ctx, key, result)
+	return result.N, err
+}
+
 // asOwner makes a call of an owner that does not end its claim. Such a call is durable.
-func (s *Store) asOwner(ctx context.Context, call redisproto.Call) error {
-	return s.server.update(ctx, call, true, store.ErrNotOwner)
+func (s *Store) asOwner(ctx context.Context, key string, call redisproto.Call) error {
+	_, err := s.change(ctx, key, call, true, store.ErrNotOwner)
+	return err
 }
 
 // Renew implements [store.Store].
 func (s *Store) Renew(ctx context.Context, key string, o store.Owner) error {
-	return s.asOwner(ctx, redisproto.Renew(s.prefix+key, o))
+	return s.asOwner(ctx, key, redisproto.Renew(s.prefix+key, o))
 }
 
 // SaveStep implements [store.StepStore].
 func (s *Store) SaveStep(ctx context.Context, key string, o store.Owner, name string, value []byte) error {
-	return s.asOwner(ctx, redisproto.SaveStep(s.prefix+key, o, name, value))
+	return s.asOwner(ctx, key, redisproto.SaveStep(s.prefix+key, o, name, value))
 }
 
 // Release implements [store.Store]. It is durable too: if a failover forgot the release of a claim
@@ -96,7 +114,7 @@ func (s *Store) Release(ctx context.Context, key string, o store.Owner, r store.
 
 // Hold implements [store.Store].
 func (s *Store) Hold(ctx context.Context, key string, o store.Owner) error {
-	result, err := s.server.result(ctx, redisproto.Hold(s.prefix+key, o, s.listener.channel), true, store.ErrNotOwner)
+	result, err := s.change(ctx, key, redisproto.Hold(s.prefix+key, o, s.listener.channel), true, store.ErrNotOwner)
 	if err == nil && result != redisproto.Entered {
 		err = s.index.enter(ctx, key, o, false)
 	}
@@ -105,7 +123,7 @@ func (s *Store) Hold(ctx context.Context, key string, o store.Owner) error {
 
 // settle makes a call of an owner that completes or releases its record.
 func (s *Store) settle(ctx context.Context, key string, o store.Owner, call redisproto.Call, durable bool) error {
-	result, err := s.server.result(ctx, call, durable, store.ErrNotOwner)
+	result, err := s.change(ctx, key, call, durable, store.ErrNotOwner)
 	s.index.leave(key, o, result)
 	return err
 }
@@ -137,7 +155,7 @@ func (s *Store) completeDetached(
 	put := tx.HSetNX(ctx, name, redisproto.AnswerField(o), a.Bytes)
 	// The source and not the digest: if the server did not know the script, the field
 	// would stay there.
-	flip := redis.NewIntCmd(ctx, redisproto.CompleteDetached(name, o, s.listener.channel, a).BySource()...)
+	flip := redis.NewCmd(ctx, redisproto.CompleteDetached(name, o, s.listener.channel, a).BySource()...)
 	_ = tx.Process(ctx, flip)
 	_, err = tx.Exec(ctx)
 	if redis.IsExecAbortError(err) || redis.IsOOMError(err) {
@@ -146,8 +164,10 @@ func (s *Store) completeDetached(
 	if err != nil {
 		return false, s.server.failure(ctx, cmp.Or(notQueued(put), err))
 	}
-	s.index.leave(key, o, flip.Val())
-	return false, resultError(flip.Val(), store.ErrNotOwner)
+	result, err := readResult(flip, store.ErrNotOwner)
+	s.index.leave(key, o, result.N)
+	s.tags.follow(ctx, key, result)
+	return false, err
 }
 
 // notQueued returns what the server has replied to a command of a transaction if it refused to

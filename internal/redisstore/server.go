@@ -30,33 +30,46 @@ func (s *server) update(ctx context.Context, call redisproto.Call, durable bool,
 	return err
 }
 
-// result is update, and returns the number too.
-func (s *server) result(ctx context.Context, call redisproto.Call, durable bool, refused error) (n int64, err error) {
-	cmd, confirmed, err := runScript(ctx, s, redis.NewIntCmd, call, durable)
+// result is update, and returns what the script has said.
+func (s *server) result(ctx context.Context, call redisproto.Call, durable bool, refused error) (r redisproto.Result, err error) {
+	cmd, confirmed, err := runScript(ctx, s, redis.NewCmd, call, durable)
 	if err != nil {
-		return 0, err
+		return r, err
 	}
-	if err := resultError(cmd.Val(), refused); err != nil {
-		return 0, err
+	if r, err = readResult(cmd, refused); err != nil {
+		return redisproto.Result{}, err
 	}
 	if !confirmed {
-		return 0, errTooFewReplicas
+		return redisproto.Result{}, errTooFewReplicas
 	}
-	return cmd.Val(), nil
+	return r, nil
+}
+
+// readResult reads the result of a script.
+func readResult(cmd *redis.Cmd, refused error) (redisproto.Result, error) {
+	if cmd.Val() == nil {
+		return redisproto.Result{}, errNoResult
+	}
+	r, err := redisproto.ParseResult(cmd.Val())
+	if err != nil {
+		return r, wrap(err)
+	}
+	return r, resultError(r.N, refused)
 }
 
 // runScript makes a call on the server that holds the record. newCmd makes the command
 // that reads the reply. A durable call waits for as many replicas as the store asks for,
-// and confirmed reports whether they have what the script wrote.
+// and confirmed reports whether they have what the script wrote. Other commands may go with the call, on anything but a
+// Cluster.
 func runScript[C redis.Cmder](
-	ctx context.Context, s *server, newCmd func(context.Context, ...any) C, call redisproto.Call, durable bool,
+	ctx context.Context, s *server, newCmd func(context.Context, ...any) C, call redisproto.Call, durable bool, with ...redis.Cmder,
 ) (cmd C, confirmed bool, err error) {
 	cmd = newCmd(ctx, call.ByDigest()...)
 	durable = durable && s.replicas > 0
-	confirmed, err = s.send(ctx, cmd, durable, call.Name())
+	confirmed, err = s.send(ctx, durable, call.Name(), cmd, with...)
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		cmd = newCmd(ctx, call.BySource()...)
-		confirmed, err = s.send(ctx, cmd, durable, call.Name())
+		confirmed, err = s.send(ctx, durable, call.Name(), cmd, with...)
 	}
 	if err != nil {
 		return cmd, false, s.failure(ctx, err)
@@ -64,15 +77,25 @@ func runScript[C redis.Cmder](
 	return cmd, confirmed, nil
 }
 
-// send sends one command, and a WAIT behind it if the call is durable.
-func (s *server) send(ctx context.Context, cmd redis.Cmder, durable bool, name string) (confirmed bool, err error) {
-	if !durable {
+// send sends one command with others behind it, and a WAIT at the end if the call is durable.
+func (s *server) send(ctx context.Context, durable bool, name string, cmd redis.Cmder, with ...redis.Cmder) (confirmed bool, err error) {
+	switch {
+	case durable:
+	case len(with) > 0:
+		pipe := s.client.Pipeline()
+		_ = pipe.BatchProcess(ctx, append([]redis.Cmder{cmd}, with...)...)
+		_, err := pipe.Exec(ctx)
+		if cmd.Err() == nil && err != nil && !isReply(err) {
+			return true, err // of a hook, which leaves the commands without a result
+		}
+		return true, cmd.Err()
+	default:
 		_ = s.client.Process(ctx, cmd)
 		return true, cmd.Err()
 	}
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok {
-		return s.confirm(ctx, s.client.Pipeline(), cmd)
+		return s.confirm(ctx, s.client.Pipeline(), cmd, with...)
 	}
 	master, err := cluster.MasterForKey(ctx, name) // WAIT has no key to follow
 	if err != nil {
@@ -100,13 +123,17 @@ func (s *server) send(ctx context.Context, cmd redis.Cmder, durable bool, name s
 // confirm sends a command with a WAIT behind it. Both travel in one pipeline, because WAIT
 // counts the writes of its own connection. On another one it would report success although
 // no replica has the record.
-func (s *server) confirm(ctx context.Context, pipe redis.Pipeliner, cmd redis.Cmder) (bool, error) {
+func (s *server) confirm(ctx context.Context, pipe redis.Pipeliner, cmd redis.Cmder, with ...redis.Cmder) (bool, error) {
 	_ = pipe.Process(ctx, cmd)
+	_ = pipe.BatchProcess(ctx, with...)
 	wait := redis.NewIntCmd(ctx, "wait", s.replicas, s.patience.Milliseconds())
 	_ = pipe.Process(ctx, wait)
 	_, err := pipe.Exec(ctx)
 	if err := cmd.Err(); err != nil {
 		return false, err
+	}
+	if wait.Err() == nil && isReply(err) {
+		err = nil // of a command that has gone with it
 	}
 	if err != nil { // of WAIT, or of a hook, which leaves the commands without a result
 		return false, err

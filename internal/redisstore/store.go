@@ -25,6 +25,7 @@ type Store struct {
 	obeys    bool // whether the client returns by the deadlines of contexts
 	prefix   string
 	index    index
+	tags     tagIndexes
 	listener *listener
 }
 
@@ -35,6 +36,7 @@ var (
 	_ store.StepStore    = (*Store)(nil)
 	_ store.Inspector    = (*Store)(nil)
 	_ store.Lister       = (*Store)(nil)
+	_ store.Finder       = (*Store)(nil)
 	_ store.Comparer     = (*Store)(nil)
 )
 
@@ -69,6 +71,7 @@ func New(client redis.UniversalClient, c Config) *Store {
 		obeys:    obeys,
 		prefix:   c.Prefix,
 		index:    index{server: srv, name: c.Prefix + redisproto.IndexKey},
+		tags:     tagIndexes{server: srv, prefix: c.Prefix},
 		listener: newListener(srv, c.Prefix+"settled"),
 	}
 }

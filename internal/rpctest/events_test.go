@@ -167,6 +167,7 @@ func TestOptionsThatNeedHTTPAreRefusedAtStart(t *testing.T) {
 	t.Parallel()
 	for name, option := range map[string]idempotency.Option{
 		"WithKeyFunc":         idempotency.WithKeyFunc(func(*http.Request, []byte) (string, error) { return "", nil }),
+		"WithReference":       idempotency.WithReference(func(*http.Request, []byte) string { return "" }),
 		"WithAuthorizeReplay": idempotency.WithAuthorizeReplay(func(*http.Request, idempotency.RecordInfo) error { return nil }),
 		"WithExpiryHeader":    idempotency.WithExpiryHeader("Idempotency-TTL"),
 	} {

@@ -48,6 +48,7 @@ func (r *Row) Claim(c store.Claim, now Moment) (_ store.Record, changed bool, er
 		if len(c.SealedKey) > 0 {
 			r.SealedKey = c.SealedKey
 		}
+		r.Tags = c.Tags
 		r.grant(c, now)
 	default:
 		watch := c.Watch && !r.Watched && r.State == store.Claimed

@@ -24,9 +24,9 @@ const (
 	maxCursor = 1024
 )
 
-// ParseCursor returns the place from which a query goes on. It refuses, with [store.ErrBadCursor],
-// every text that no page of that query has returned.
-func ParseCursor(q *store.Query) (c Cursor, err error) {
+// ParseCursor returns the place from which a query goes on, among the records that have a tag if one is given. It
+// refuses, with [store.ErrBadCursor], every text that no page of that query has returned.
+func ParseCursor(q *store.Query, tag ...store.Tag) (c Cursor, err error) {
 	if q.Cursor == "" {
 		return c, nil
 	}
@@ -39,7 +39,7 @@ func ParseCursor(q *store.Query) (c Cursor, err error) {
 	}
 	c.Since = Moment(binary.BigEndian.Uint64(data))
 	c.Key = string(data[momentLen : len(data)-sumLen])
-	if c.Since < 0 || !isKey(c.Key) || c.text(q) != q.Cursor {
+	if c.Since < 0 || !isKey(c.Key) || c.text(q, tag...) != q.Cursor {
 		return Cursor{}, store.ErrBadCursor
 	}
 	return c, nil
@@ -50,11 +50,15 @@ func isKey(key string) bool {
 	return !slices.ContainsFunc([]byte(key), func(b byte) bool { return b <= ' ' || b > '~' })
 }
 
-// text returns the cursor as text. The sum is that of the place and of the query, without what may
-// change from page to page.
-func (c Cursor) text(q *store.Query) string {
+// text returns the cursor as text. The sum is that of the place, of the query, without what may
+// change from page to page, and of the tag.
+func (c Cursor) text(q *store.Query, tag ...store.Tag) string {
 	place := append(binary.BigEndian.AppendUint64(nil, uint64(c.Since)), c.Key...)
 	states := slices.Compact(slices.Sorted(slices.Values(q.States)))
-	sum := sha256.Sum256(fmt.Appendf(nil, "%t %d %q %q", q.Holding, states, q.Label, place))
+	all := fmt.Appendf(nil, "%t %d %q %q", q.Holding, states, q.Label, place)
+	for _, t := range tag {
+		all = fmt.Appendf(all, " %x", t)
+	}
+	sum := sha256.Sum256(all)
 	return base64.RawURLEncoding.EncodeToString(append(place, sum[:sumLen]...))
 }

@@ -19,17 +19,19 @@ type Pager struct {
 	Limit int
 
 	query store.Query
+	tag   []store.Tag
 	size  int
 	at    Cursor // the last row that was looked at
 }
 
-// NewPager returns the pager of a query that goes on at the cursor.
-func NewPager(q store.Query, at Cursor) *Pager {
+// NewPager returns the pager of a query that goes on at the cursor, among the records that have a tag if one is
+// given.
+func NewPager(q store.Query, at Cursor, tag ...store.Tag) *Pager {
 	size := min(q.Limit, maxPageSize)
 	if size <= 0 {
 		size = defaultPageSize
 	}
-	p := &Pager{Limit: size, query: q, size: size, at: at}
+	p := &Pager{Limit: size, query: q, tag: tag, size: size, at: at}
 	if len(q.States) > 0 || q.Label != "" || q.OlderThan > 0 {
 		p.Limit = looks
 	}
@@ -66,7 +68,7 @@ func (p *Pager) Read(rows Rows) (store.Page, error) {
 		}
 	}
 	if read >= p.Limit || len(page.Entries) >= p.size {
-		page.Next = p.at.text(&p.query)
+		page.Next = p.at.text(&p.query, p.tag...)
 	}
 	return page, rows.Err()
 }

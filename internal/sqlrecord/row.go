@@ -76,11 +76,14 @@ type Row struct {
 	Status      int64
 	Size        int64
 	Answer      []byte // nil unless it was read
+	// Tags are those that the claim has brought which has made or changed the row. They are in a table of their own,
+	// where they replace those of the row that there were.
+	Tags []store.Tag
 }
 
 // New returns the row of a claim for a key that has none.
 func New(c store.Claim, now Moment) Row {
-	r := Row{Version: 1, Attempt: 1, Fingerprint: c.Fingerprint, Marks: Blank, Label: c.Label, Notes: store.AppendNote(nil, c.Note), SealedKey: c.SealedKey, Watched: c.Watch}
+	r := Row{Version: 1, Attempt: 1, Fingerprint: c.Fingerprint, Marks: Blank, Label: c.Label, Notes: store.AppendNote(nil, c.Note), SealedKey: c.SealedKey, Watched: c.Watch, Tags: c.Tags}
 	r.grant(c, now)
 	return r
 }

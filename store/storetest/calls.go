@@ -140,37 +140,49 @@ func (e *env) page(q store.Query) store.Page {
 	return page
 }
 
-// list returns all entries of a query, page by page. It fails the case if a page is too large, or
-// if there is no end.
-func (e *env) list(q store.Query) (entries []store.Entry) {
+// list returns all entries of a query, page by page.
+func (e *env) list(q store.Query) []store.Entry {
+	e.t.Helper()
+	return e.walk("List", q, e.page)
+}
+
+// walk returns all entries of the pages that page returns. It fails the case if one is too large, or if there is
+// no end.
+func (e *env) walk(call string, q store.Query, page func(store.Query) store.Page) (entries []store.Entry) {
 	e.t.Helper()
 	for range 10_000 {
-		page := e.page(q)
+		page := page(q)
 		if q.Limit > 0 && len(page.Entries) > q.Limit {
-			e.t.Fatalf("List: a page has %d records, the limit is %d", len(page.Entries), q.Limit)
+			e.t.Fatalf("%s: a page has %d records, the limit is %d", call, len(page.Entries), q.Limit)
 		}
 		entries = append(entries, page.Entries...)
 		if q.Cursor = page.Next; q.Cursor == "" {
 			return entries
 		}
 	}
-	e.t.Fatalf("List: there is no end")
+	e.t.Fatalf("%s: there is no end", call)
 	return nil
 }
 
 // listed fails the case unless the query has these keys, in any order.
 func (e *env) listed(q store.Query, want ...*env) {
 	e.t.Helper()
+	e.shows(fmt.Sprintf("List of %+v", q), e.list(q), want)
+}
+
+// shows fails the case unless these entries are those of the keys, in any order.
+func (e *env) shows(call string, entries []store.Entry, want []*env) {
+	e.t.Helper()
 	found := make(map[string]bool)
-	for _, entry := range e.list(q) {
+	for _, entry := range entries {
 		found[entry.Key] = true
 		if !slices.ContainsFunc(want, func(w *env) bool { return w.key == entry.Key }) {
-			e.t.Errorf("List of %+v shows %v, which it does not ask for", q, view{entry.Record, e.t})
+			e.t.Errorf("%s shows %v, which it does not ask for", call, view{entry.Record, e.t})
 		}
 	}
 	for i, w := range want {
 		if !found[w.key] {
-			e.t.Errorf("List of %+v misses number %d of %d records", q, i, len(want))
+			e.t.Errorf("%s misses number %d of %d records", call, i, len(want))
 		}
 	}
 }
@@ -254,9 +266,9 @@ func (e *env) held(edits ...edit) {
 	e.hold(alice)
 }
 
-func (e *env) completed(answer string) {
+func (e *env) completed(answer string, edits ...edit) {
 	e.t.Helper()
-	e.claimed()
+	e.claimed(edits...)
 	e.complete(alice, answer)
 }
 

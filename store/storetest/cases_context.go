@@ -107,5 +107,8 @@ func callsOf(s store.Store) map[string]func(context.Context) {
 	if s, ok := s.(store.Lister); ok {
 		calls["List"] = func(ctx context.Context) { _, _ = s.List(ctx, store.Query{}) }
 	}
+	if s, ok := s.(store.Finder); ok {
+		calls["Find"] = func(ctx context.Context) { _, _ = s.Find(ctx, tagOf("77"), store.Query{}) }
+	}
 	return calls
 }

@@ -19,7 +19,7 @@
 //
 // Each behaviour is a subtest with its name. The kit tests the optional interfaces
 // ([store.ContextStore], [store.Watcher], [store.StepStore],
-// [store.Inspector], [store.Lister], [store.TxStore]) that the store has, and reports
+// [store.Inspector], [store.Lister], [store.Finder], [store.TxStore]) that the store has, and reports
 // the cases of the others as skipped. How to begin a transaction of a TxStore is for the Harness to say.
 //
 // The cases tell moments apart by two seconds or more. The time that passes on a real

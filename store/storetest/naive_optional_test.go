@@ -269,6 +269,9 @@ func (s *naiveStore) outlive(r, old *naiveRecord) {
 	if s.is("notes outlive their record") {
 		r.Notes = old.Notes
 	}
+	if s.is("tags outlive their record") {
+		r.tags = old.tags
+	}
 	if s.is("sealed keys outlive their record") {
 		r.SealedKey = old.SealedKey
 	}
@@ -289,6 +292,7 @@ func (s *naiveStore) keepSealedKey(r *naiveRecord, c store.Claim) {
 // note keeps what a claim leaves for operators.
 func (s *naiveStore) note(r *naiveRecord, c store.Claim) {
 	s.keepSealedKey(r, c)
+	s.tag(r, c)
 	if s.is("notes are not kept") {
 		return
 	}

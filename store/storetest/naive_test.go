@@ -42,6 +42,8 @@ type naiveRecord struct {
 	expires   time.Time
 	entered   int  // its place in the index, if it is there
 	twice     bool // it is there twice
+	tags      []store.Tag
+	tagged    time.Time
 }
 
 // naive returns a harness of naive stores that have the bug. They live in a bubble.
@@ -190,6 +192,9 @@ func (s *naiveStore) Claim(ctx context.Context, key string, c store.Claim) (stor
 	if s.is("every claim leaves its sealed key") {
 		s.keepSealedKey(r, c)
 	}
+	if s.is("every claim leaves its tags") {
+		s.tag(r, c)
+	}
 	if s.is("every claim leaves its note") && r.Owner != c.Owner {
 		s.note(r, c)
 	}
@@ -270,6 +275,7 @@ func (s *naiveStore) insert(key string, c store.Claim) store.Record {
 func (s *naiveStore) takeOver(r *naiveRecord, c store.Claim) store.Record {
 	released := r.State == store.Released
 	r.blank = r.blank && (released || s.is("a lapse leaves a record blank")) && !s.is("only the first attempt is blank")
+	s.forgetTags(r, c)
 	if !s.is("an unbound record is bound to the first payload again") {
 		r.Fingerprint = c.Fingerprint
 	}

@@ -94,7 +94,7 @@ func TestOptionalInterfacesAreSkipped(t *testing.T) {
 	Run(t, h)        // A skip inside a bubble is not a failure either.
 	const noted = 6  // the cases of notes and sealed keys that need an Inspector
 	const copied = 3 // the cases of copies that need an optional interface
-	if want := len(contextStoreCases) + len(stepCases) + len(watcherCases) + len(lookupCases) + len(inspectorCases) + len(listCases) + len(transactionCases) + len(decisionCases) + noted + copied; skipped != want {
+	if want := len(contextStoreCases) + len(stepCases) + len(watcherCases) + len(lookupCases) + len(inspectorCases) + len(listCases) + len(tagCases) + len(transactionCases) + len(decisionCases) + noted + copied; skipped != want {
 		t.Errorf("%d cases are skipped, want %d", skipped, want)
 	}
 }

@@ -45,5 +45,6 @@ var allCases = slices.Concat(
 	lookupCases,
 	inspectorCases,
 	listCases,
+	tagCases,
 	transactionCases,
 )

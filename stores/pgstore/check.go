@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -132,10 +133,36 @@ func (v *view) serves() error {
 	return nil
 }
 
+// checkTagsSQL tells whether the table of the name $1 is there, and which rights the role lacks.
+const checkTagsSQL = `SELECT oid IS NOT NULL, coalesce(pg_catalog.concat_ws(', ',
+		CASE WHEN NOT pg_catalog.has_table_privilege(oid, 'SELECT') THEN 'SELECT' END,
+		CASE WHEN NOT pg_catalog.has_table_privilege(oid, 'INSERT') THEN 'INSERT' END,
+		CASE WHEN NOT pg_catalog.has_table_privilege(oid, 'UPDATE') THEN 'UPDATE' END,
+		CASE WHEN NOT pg_catalog.has_table_privilege(oid, 'DELETE') THEN 'DELETE' END), '')
+	FROM (SELECT pg_catalog.to_regclass($1) AS oid) AS named`
+
+// checkTags returns the quoted name of the table of tags, or why a store cannot keep any. All pools write there.
+func checkTags(ctx context.Context, schema, name string, pools ...*pgxpool.Pool) (table string, tagless, err error) {
+	table = pgx.Identifier{schema, name}.Sanitize()
+	for _, pool := range pools {
+		var there bool
+		var lacks string
+		switch err := pool.QueryRow(ctx, checkTagsSQL, table).Scan(&there, &lacks); {
+		case err != nil:
+			return "", nil, err
+		case !there:
+			return "", fmt.Errorf("pgstore: there is no table of tags %s: Migrate makes it, as schema 3", table), nil
+		case lacks != "":
+			return "", fmt.Errorf("pgstore: the role lacks rights on the table of tags: GRANT %s ON %s TO it", lacks, table), nil
+		}
+	}
+	return table, nil, nil
+}
+
 // columnLine is the definition of a column in [Schema].
 var columnLine = regexp.MustCompile(`(?m)^\t(\w+) +(text|int8|bool|bytea)( COLLATE "C")?( PRIMARY KEY| NOT NULL)?( GENERATED ALWAYS AS)?`)
 
-// wantedColumns are those of [Schema], as a view has them. Of the collations only that of the key matters: it
+// wantedColumns are those of the table in [Schema], as a view has them. Of the collations only that of the key matters: it
 // decides which keys are equal.
 func wantedColumns() map[string]string {
 	wanted := map[string]string{}
@@ -145,7 +172,7 @@ func wantedColumns() map[string]string {
 		}
 		return "-"
 	}
-	for _, m := range columnLine.FindAllStringSubmatch(Schema, -1) {
+	for _, m := range columnLine.FindAllStringSubmatch(steps[1], -1) {
 		wanted[m[1]] = strings.Join([]string{m[2], either(m[3] != "", "C"), either(m[4] != "", "filled"), either(m[5] != "", "generated")}, " ")
 	}
 	return wanted

@@ -13,6 +13,9 @@ import (
 
 // Claim implements [store.Store].
 func (s *Store) Claim(ctx context.Context, key string, c store.Claim) (store.Record, error) {
+	if s.tagless != nil {
+		c.Tags = nil
+	}
 	var out store.Record
 	err := calls.Try(ctx, "Claim", func() (err error) {
 		out, err = s.claim(ctx, key, c)
@@ -38,15 +41,13 @@ func (s *Store) claim(ctx context.Context, key string, c store.Claim) (store.Rec
 func (s *Store) claimRow(ctx context.Context, key string, c store.Claim, read *seenRow, alone bool) (store.Record, error) {
 	async := s.async && c.MayBeLost
 	args := s.claimArgs(key, c)
-	insert := s.sql.claim
-	switch {
-	case async && !alone:
-		insert, args = s.sql.claimAsyncFree, append(args, s.lockOf(key))
-	case async:
-		insert = s.sql.claimAsync
-	case !alone:
-		insert, args = s.sql.claimFree, append(args, s.lockOf(key))
+	if len(c.Tags) > 0 {
+		args = appendTags(args, c.Tags)
 	}
+	if !alone {
+		args = append(args, s.lockOf(key))
+	}
+	insert := s.sql.claims[claimKind{async, !alone, len(c.Tags) > 0}]
 	known := s.met.has(key)
 	for seen, misses := int64(0), 0; ; {
 		var r seenRow
@@ -99,7 +100,11 @@ func (s *Store) claimRow(ctx context.Context, key string, c store.Claim, read *s
 				return out, err
 			}
 		}
-		if err := s.write(ctx, s.sql.takeOver, key, &r.Row); !errors.Is(err, errMoved) {
+		takeOver, tags := s.sql.takeOver, []any(nil)
+		if len(r.Tags) > 0 {
+			takeOver, tags = s.sql.takeOverTagged, appendTags(nil, r.Tags)
+		}
+		if err := s.write(ctx, takeOver, key, &r.Row, tags...); !errors.Is(err, errMoved) {
 			return out, err
 		}
 	}

@@ -12,5 +12,5 @@ import (
 func TestStoredFormOfTheTable(t *testing.T) {
 	t.Parallel()
 	_, first, _ := strings.Cut(steps[1], "\n") // the rest of its heading
-	rows.CheckSchema(t, sqlrecord.Form, strings.TrimRight(first, "\n")+"\n")
+	rows.CheckSchema(t, "table", sqlrecord.Form, strings.TrimRight(first, "\n")+"\n")
 }

@@ -48,8 +48,9 @@ func (s *Store) Forget(ctx context.Context, key string, seen store.Seen) error {
 			if may, err := r.Forget(seen, r.now, err); err != nil || !may {
 				return err
 			}
-			tag, err := s.pool.Exec(ctx, s.sql.forget, key, r.Version)
-			if err != nil || tag.RowsAffected() > 0 {
+			var gone int64
+			err = s.pool.QueryRow(ctx, s.sql.forget, key, r.Version).Scan(&gone)
+			if err != nil || gone > 0 {
 				return err
 			}
 		}

@@ -14,12 +14,18 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 	if err != nil {
 		return page, err
 	}
-	err = calls.Try(ctx, "List", func() error {
-		pager := sqlrecord.NewPager(q, at)
-		sql, args := s.sql.list, []any{at.Key, int64(pager.Limit)}
-		if q.Holding {
-			sql, args = s.sql.holding, []any{int64(at.Since), at.Key, int64(pager.Limit)}
-		}
+	pager := sqlrecord.NewPager(q, at)
+	if q.Holding {
+		return s.page(ctx, "List", pager, s.sql.holding, int64(at.Since), at.Key)
+	}
+	return s.page(ctx, "List", pager, s.sql.list, at.Key)
+}
+
+// page reads a page of the rows that a statement returns, whose last argument is how many.
+func (s *Store) page(ctx context.Context, call string, pager *sqlrecord.Pager, sql string, args ...any) (page store.Page, err error) {
+	args = append(args, int64(pager.Limit))
+	err = calls.Try(ctx, call, func() error {
+		pager := *pager // of this try
 		rows, err := s.pool.Query(ctx, sql, args...)
 		if err != nil {
 			return err
@@ -29,4 +35,20 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 		return err
 	})
 	return page, err
+}
+
+// KeepsTags implements [store.Finder]. A store keeps no tags in a table of a schema before 3, and without the rights on
+// the table of tags.
+func (s *Store) KeepsTags() error { return s.tagless }
+
+// Find implements [store.Finder]. A call reads a thousand records at most.
+func (s *Store) Find(ctx context.Context, t store.Tag, q store.Query) (page store.Page, err error) {
+	if s.tagless != nil {
+		return page, s.tagless
+	}
+	at, err := sqlrecord.ParseCursor(&q, t)
+	if err != nil {
+		return page, err
+	}
+	return s.page(ctx, "Find", sqlrecord.NewPager(q, at, t), s.sql.find, t[:], at.Key)
 }

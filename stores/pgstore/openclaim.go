@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -80,7 +81,8 @@ func (s *Store) claimOpen(ctx context.Context, key string, claim store.Claim) (o
 		return out, nil, err
 	case begun.tx != nil:
 		c := &openClaim{store: s, key: key, claim: claim, tx: begun.tx}
-		c.claim.Note, c.claim.SealedKey = bytes.Clone(claim.Note), bytes.Clone(claim.SealedKey) // the caller's may change
+		// The caller's memory may change.
+		c.claim.Note, c.claim.SealedKey, c.claim.Tags = bytes.Clone(claim.Note), bytes.Clone(claim.SealedKey), slices.Clone(claim.Tags)
 		begun.tx.whole = c
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -304,12 +306,16 @@ func (c *openClaim) complete(ctx context.Context, done store.Completion) (bool, 
 // record implements [wholeRun].
 func (c *openClaim) record(done store.Completion) (sql string, args []any) {
 	cl := &c.claim
-	return c.store.sql.whole, []any{
+	args = []any{
 		c.key, cl.Fingerprint[:], cl.Owner[:], cl.Hold, cl.HoldEnds, int64(sqlrecord.Blank),
 		sqlrecord.Micros(cl.Lease), sqlrecord.Micros(cl.Retention), sqlrecord.Micros(done.TTL),
 		cl.Label, sqlrecord.Full(store.AppendNote(nil, cl.Note)), sqlrecord.Full(cl.SealedKey),
 		int64(done.Status), sqlrecord.Full(done.Answer), c.store.fence.timeline(),
 	}
+	if len(cl.Tags) > 0 {
+		return c.store.sql.wholeTagged, appendTags(args, cl.Tags)
+	}
+	return c.store.sql.whole, args
 }
 
 // committed implements [wholeRun].

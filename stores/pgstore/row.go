@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -41,9 +42,10 @@ func (s *Store) look(ctx context.Context, sql, key string) (seenRow, error) {
 	return r, err
 }
 
-// write writes a row over the version that was seen, or returns errMoved.
-func (s *Store) write(ctx context.Context, sql, key string, r *sqlrecord.Row) error {
-	n, err := s.settle(ctx, sql, append([]any{key, s.channel, r.Version}, r.Values()...)...)
+// write writes a row over the version that was seen, or returns errMoved. The statement may have more arguments.
+func (s *Store) write(ctx context.Context, sql, key string, r *sqlrecord.Row, more ...any) error {
+	args := append([]any{key, s.channel, r.Version}, r.Values()...)
+	n, err := s.settle(ctx, sql, append(args, more...)...)
 	if err == nil && n == 0 {
 		err = errMoved
 	}
@@ -87,4 +89,16 @@ func (s *Store) change(
 			return err
 		}
 	}
+}
+
+// appendTags appends tags to arguments: as many as a claim has at most, of which some are empty.
+func appendTags(args []any, tags []store.Tag) []any {
+	for i := range store.MaxTags {
+		tag := []byte{}
+		if i < len(tags) && !slices.Contains(tags[:i], tags[i]) { // a statement writes a row once
+			tag = tags[i][:]
+		}
+		args = append(args, tag)
+	}
+	return args
 }

@@ -64,7 +64,10 @@ func tableOf(opts []Option) (string, error) {
 // quoted returns the name of a table as SQL, with its schema if it has one.
 func quoted(table string) string { return pgx.Identifier(strings.Split(table, ".")).Sanitize() }
 
-// stepFor is a step for a table of another name. Its indexes and its view are in the schema of the table.
+// tagsOf returns the name of the table of tags that belongs to a table of records. It is in the same schema.
+func tagsOf(table string) string { return table + "_tags" }
+
+// stepFor is a step for a table of another name. Its indexes, its view and its tags are in the schema of the table.
 func stepFor(table string, n int) string {
 	parts := strings.Split(table, ".")
 	name := parts[len(parts)-1]
@@ -72,8 +75,11 @@ func stepFor(table string, n int) string {
 	if name != defaultTable {
 		view = name + "_keys"
 	}
+	tags := quoted(tagsOf(table))
 	index := func(end string) string { return "INDEX " + pgx.Identifier{name + end}.Sanitize() }
 	return strings.NewReplacer(
+		"EXISTS "+tagsOf(defaultTable)+"_key", "EXISTS "+pgx.Identifier{tagsOf(name) + "_key"}.Sanitize(),
+		"EXISTS "+tagsOf(defaultTable), "EXISTS "+tags, "ON "+tagsOf(defaultTable), "ON "+tags,
 		"INDEX "+defaultTable+"_sweep", index("_sweep"), "INDEX "+defaultTable+"_in_doubt", index("_in_doubt"),
 		"ON "+defaultTable, "ON "+quoted(table), "TABLE "+defaultTable, "TABLE "+quoted(table), "FROM "+defaultTable, "FROM "+quoted(table),
 		"VIEW "+defaultView, "VIEW "+pgx.Identifier(append(parts[:len(parts)-1:len(parts)-1], view)).Sanitize(),

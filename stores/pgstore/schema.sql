@@ -66,3 +66,16 @@ FROM idempotency_records AS r
 CROSS JOIN (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8 AS now) AS clock;
 
 COMMENT ON TABLE idempotency_records IS 'idempotency: schema 2, for programs of schema 1 or later';
+
+-- Version 3: the index of tags, which are digests by which records are found. A record without tags has no row in it.
+CREATE TABLE IF NOT EXISTS idempotency_records_tags (
+	tag      bytea NOT NULL,
+	record   text COLLATE "C" NOT NULL, -- its key
+	bound_to bytea NOT NULL,            -- its fingerprint: another request may have the key since
+	tagged   int8 NOT NULL,             -- when
+	PRIMARY KEY (tag, record)
+);
+
+CREATE INDEX IF NOT EXISTS idempotency_records_tags_key ON idempotency_records_tags (record);
+
+COMMENT ON TABLE idempotency_records IS 'idempotency: schema 3, for programs of schema 1 or later';

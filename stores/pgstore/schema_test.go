@@ -78,6 +78,7 @@ func TestRoleNeedsFourRights(t *testing.T) {
 	store, err := pgstore.New(t.Context(), pool, pgstore.WithTable(table))
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
+	require.ErrorContains(t, store.KeepsTags(), "GRANT SELECT, INSERT, UPDATE, DELETE ON ", "it needs four more for tags")
 
 	guard := guardtest.NewGuard(t, store, idempotency.WithTransaction(true), idempotency.WithWait(10*time.Second))
 	began, goOn := make(chan struct{}), make(chan struct{})

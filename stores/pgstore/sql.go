@@ -3,9 +3,11 @@ package pgstore
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"strings"
 
 	"example.com/idempotency/internal/sqlrecord"
+	"example.com/idempotency/store"
 )
 
 // The statements of a store. Their arguments are text, bytea, int8 and bool only, which every
@@ -36,9 +38,14 @@ const (
 
 // statements are the texts for one table.
 type statements struct {
-	claim, claimFree, claimAsync, claimAsyncFree, meet, emit, look, lookAnswer, write, takeOver, complete, release, fenced, touch, catchUp, lock, isLocked, isOwner, ownsRow,
-	step, fencedStep, forget, list, holding, sweepable, sweep, openLock, awaitLock, whole string
+	claims map[claimKind]string
+	meet, emit, look, lookAnswer, write, takeOver, takeOverTagged, complete, release, fenced, touch, catchUp, lock, isLocked, isOwner, ownsRow,
+	step, fencedStep, forget, list, holding, find, sweepable, sweep, sweepTags, openLock, awaitLock, whole, wholeTagged string
 }
+
+// A claimKind is what a claim says besides: that it need not be durable at once, that no transaction may be a claim
+// of the key, and that it brings tags.
+type claimKind struct{ async, free, tagged bool }
 
 const (
 	// now is the clock. It is not now(), which stands still in a transaction.
@@ -99,16 +106,16 @@ var inCatalog = strings.NewReplacer(
 	"::int8", "::pg_catalog.int8", "::text", "::pg_catalog.text", "::bytea", "::pg_catalog.bytea",
 )
 
-// statementsFor returns the statements for a table, whose name is quoted and has its schema. Those of transactions
-// ask for the timeline, if they are told to.
-func statementsFor(t string, fenced bool) statements {
+// statementsFor returns the statements for a table, whose name is quoted and has its schema. The name of the table of
+// its tags is empty if the store keeps none. Those of transactions ask for the timeline, if they are told to.
+func statementsFor(t, tags string, fenced bool) statements {
 	told := `NULL::pg_catalog.text` // older than none
 	if fenced {
 		told = timeline
 	}
 	fill := func(sql string) string {
 		sql = strings.NewReplacer("{values}", values, "{written}", written).Replace(sql)
-		sql = strings.NewReplacer("{t}", t, "{now}", now, "{hour}", hour, "{replicated}", replicated, "{columns}", sqlrecord.Columns, "{never}", never, "{announced}", announced, "{one}", one, "{lost}", lost).Replace(sql)
+		sql = strings.NewReplacer("{t}", t, "{tags}", tags, "{now}", now, "{hour}", hour, "{replicated}", replicated, "{columns}", sqlrecord.Columns, "{never}", never, "{announced}", announced, "{one}", one, "{lost}", lost).Replace(sql)
 		return strings.ReplaceAll(inCatalog.Replace(sql), "{timeline}", told)
 	}
 	// fence says which argument of a statement is the newest timeline.
@@ -126,26 +133,49 @@ func statementsFor(t string, fenced bool) statements {
 			SELECT $1, now, 'claimed', 1, $3, $2, $4, $5, $6, $7, $8, $9, now, now, now + least($10::int8, {never} - now), $11, $12, $13, '', 0
 			FROM clock{free}
 			ON CONFLICT (key) DO NOTHING
-			RETURNING {columns}, NULL::bytea, since, true, false)
+			RETURNING {columns}, NULL::bytea, since, true, false){tagged}
 			SELECT * FROM fresh
 			UNION ALL
 			` + met
 
-	const (
-		// The setting is that of the statement's own transaction: its commit does not wait for the disk.
-		async = `, set_config('synchronous_commit', 'off', true)`
-		// A transaction that is a claim has the lock.
-		free = ` WHERE pg_try_advisory_xact_lock($14::int8)`
-	)
-	claimWith := func(async, free string) string {
-		return fill(strings.NewReplacer("{async}", async, "{free}", free).Replace(claim))
+	claims := make(map[claimKind]string)
+	for i := range 8 {
+		kind, async, free, tagged, last := claimKind{i&1 > 0, i&2 > 0, i&4 > 0}, "", "", "", claimArgs
+		if kind.async {
+			// The setting is that of the statement's own transaction: its commit does not wait for the disk.
+			async = `, set_config('synchronous_commit', 'off', true)`
+		}
+		if kind.tagged {
+			tagged = ", " + tagging(last+1, "$2", "fresh")
+			last += store.MaxTags
+		}
+		if kind.free {
+			// A transaction that is a claim has the lock.
+			free = fmt.Sprintf(` WHERE pg_try_advisory_xact_lock($%d::int8)`, last+1)
+		}
+		claims[kind] = fill(strings.NewReplacer("{async}", async, "{free}", free, "{tagged}", tagged).Replace(claim))
+	}
+	takeOver := `WITH done AS (UPDATE {t} SET {values} WHERE key = (
+			SELECT key FROM {t} WHERE key = $1 AND version = $3 FOR UPDATE SKIP LOCKED) {written})`
+	// It makes the whole record of a run whose claim is its transaction, unless there is one.
+	whole := `INSERT INTO {t} (key, version, state, attempt, owner, fingerprint, hold, hold_ends, watched, marks,
+				lease, retention, since, touched, expires, label, notes, sealed_key, steps, status, answer)
+			SELECT $1, now, 'completed', {one}, $3, $2, $4, $5, false, $6, $7, $8, began, now, now + least($9::int8, {never} - now),
+				$10, $11, $12, '', $13, $14
+			FROM (SELECT {now} AS now, (extract(epoch FROM pg_catalog.transaction_timestamp()) * 1000000)::int8 AS began) clock`
+	forget := `DELETE FROM {t} WHERE key = $1 AND version = $2 RETURNING key`
+	// A record that was written since it was looked up may live, or be elsewhere.
+	sweep := `DELETE FROM {t} WHERE ctid = ANY (ARRAY(
+			SELECT ctid FROM {t} WHERE ctid = ANY ($1::text::pg_catalog.tid[]) AND sweep_hour <= {hour} FOR UPDATE SKIP LOCKED)) RETURNING key`
+	remove := func(sql string) string { return fill(`WITH gone AS (` + sql + `) SELECT count(*) FROM gone`) }
+	if tags != "" {
+		remove = func(sql string) string {
+			return fill(`WITH gone AS (` + sql + `), untagged AS (DELETE FROM {tags} WHERE record IN (SELECT key FROM gone)) SELECT count(*) FROM gone`)
+		}
 	}
 
 	return statements{
-		claim:          claimWith("", ""),
-		claimFree:      claimWith("", free),
-		claimAsync:     claimWith(async, ""),
-		claimAsyncFree: claimWith(async, free),
+		claims: claims,
 		// A standby sees the past, and says nothing: a claim is refused there.
 		meet: fill(met + ` AND NOT pg_is_in_recovery()`),
 		// Its commit makes durable what was committed before, and it touches no row.
@@ -156,9 +186,10 @@ func statementsFor(t string, fenced bool) statements {
 
 		// Writes what a look has decided, over the version that it has seen. A claim does not wait
 		// for a run whose transaction keeps the row locked.
-		write: fill(`WITH done AS (UPDATE {t} SET {values} WHERE key = $1 AND version = $3 {written})` + settled),
-		takeOver: fill(`WITH done AS (UPDATE {t} SET {values} WHERE key = (
-			SELECT key FROM {t} WHERE key = $1 AND version = $3 FOR UPDATE SKIP LOCKED) {written})` + settled),
+		write:    fill(`WITH done AS (UPDATE {t} SET {values} WHERE key = $1 AND version = $3 {written})` + settled),
+		takeOver: fill(takeOver + settled),
+		takeOverTagged: fill(takeOver + `, untagged AS (DELETE FROM {tags} WHERE record = $1 AND tag NOT IN ($23, $24, $25, $26) AND EXISTS (SELECT FROM done)), ` +
+			tagging(writeArgs+1, "$7", "done") + settled),
 
 		// The calls of an owner whose row is as it should be. Any other case is decided by a look.
 		complete: fill(`WITH ` + strings.Replace(completion, "{in}", "state IN ('claimed', 'held') AND expires > now", 1) + settled),
@@ -193,24 +224,39 @@ func statementsFor(t string, fenced bool) statements {
 		// It begins the transaction that is a claim. Without a statement, that lasts no longer than a lease.
 		openLock: fill(`SELECT pg_try_advisory_xact_lock($1::int8), pg_is_in_recovery(), coalesce({timeline}, ''),
 			set_config('` + markName + `', 'on', true), set_config('idle_in_transaction_session_timeout', $2::text, true)`),
-		awaitLock: inCatalog.Replace(`SELECT pg_advisory_xact_lock_shared($1::int8)`),
-		// It makes the whole record of such a run, unless there is one.
-		whole: fence("$15", `INSERT INTO {t} (key, version, state, attempt, owner, fingerprint, hold, hold_ends, watched, marks,
-				lease, retention, since, touched, expires, label, notes, sealed_key, steps, status, answer)
-			SELECT $1, now, 'completed', {one}, $3, $2, $4, $5, false, $6, $7, $8, began, now, now + least($9::int8, {never} - now),
-				$10, $11, $12, '', $13, $14
-			FROM (SELECT {now} AS now, (extract(epoch FROM pg_catalog.transaction_timestamp()) * 1000000)::int8 AS began) clock`),
+		awaitLock:   inCatalog.Replace(`SELECT pg_advisory_xact_lock_shared($1::int8)`),
+		whole:       fence("$15", whole),
+		wholeTagged: fence("$15", `WITH made AS (`+whole+` RETURNING key), `+tagging(wholeArgs+1, "$2", "made")+` SELECT FROM made`),
 
-		forget: fill(`DELETE FROM {t} WHERE key = $1 AND version = $2`),
+		forget: remove(forget),
 		// Of two rows that cannot be told apart by one column, the second decides.
 		list: fill(`SELECT key, coalesce(in_doubt, 0), {columns}, {now} FROM {t} WHERE key > $1 ORDER BY key LIMIT $2`),
 		holding: fill(`SELECT key, in_doubt, {columns}, {now} FROM {t} WHERE in_doubt IS NOT NULL AND (in_doubt, key) > ($1, $2)
 			ORDER BY in_doubt, key LIMIT $3`),
-		// A record that was written since it was looked up may live, or be elsewhere.
+		// A tag is of a record as long as the record is bound to the fingerprint that it was tagged with.
+		find: fill(`SELECT key, 0::int8, {columns}, {now} FROM {tags} JOIN {t} ON key = record AND fingerprint = bound_to
+			WHERE tag = $1 AND record > $2 ORDER BY record LIMIT $3`),
 		sweepable: fill(`SELECT ctid::text, sweep_hour FROM {t} WHERE sweep_hour BETWEEN $1 AND {hour} ORDER BY sweep_hour LIMIT $2`),
-		sweep: fill(`DELETE FROM {t} WHERE ctid = ANY (ARRAY(
-			SELECT ctid FROM {t} WHERE ctid = ANY ($1::text::pg_catalog.tid[]) AND sweep_hour <= {hour} FOR UPDATE SKIP LOCKED))`),
+		sweep:     remove(sweep),
+		// A program of an earlier version leaves the tags of the records that it removes. Those of the last hour may be
+		// of a claim that is being made.
+		sweepTags: fill(`WITH looked AS (SELECT tag, record FROM {tags} WHERE record > $1 ORDER BY record LIMIT $2),
+			gone AS (DELETE FROM {tags} AS tags USING looked WHERE tags.tag = looked.tag AND tags.record = looked.record
+				AND tags.tagged < {now} - 3600000000 AND NOT EXISTS (SELECT FROM {t} WHERE key = tags.record))
+			SELECT record FROM looked ORDER BY record DESC LIMIT 1`),
 	}
+}
+
+// The numbers of arguments of the statements that tags may be added to.
+const claimArgs, writeArgs, wholeArgs = 13, 22, 15
+
+// tagging is the part of a statement that writes the tags of the record which it has made. The first of them is an
+// argument, and so is the fingerprint. Made has a row then.
+func tagging(first int, fingerprint, made string) string {
+	return fmt.Sprintf(`tagged AS (INSERT INTO {tags} (tag, record, bound_to, tagged)
+			SELECT tag, $1, %s, {now} FROM (VALUES ($%d::bytea), ($%d), ($%d), ($%d)) AS brought (tag) WHERE tag <> '' AND EXISTS (SELECT FROM %s)
+			ON CONFLICT (tag, record) DO UPDATE SET bound_to = excluded.bound_to, tagged = excluded.tagged)`,
+		fingerprint, first, first+1, first+2, first+3, made)
 }
 
 // channelFor returns the channel on which the records of a table are announced. A channel has at

@@ -27,7 +27,7 @@ const othersConns = 2
 // called concurrently, and any number of processes may share a table. Make one with [New].
 //
 // It is also a [store.ContextStore], a [store.Watcher], a
-// [store.StepStore], a [store.Inspector] and a [store.Lister].
+// [store.StepStore], a [store.Inspector], a [store.Lister] and a [store.Finder].
 //
 // # What it costs
 //
@@ -50,6 +50,7 @@ type Store struct {
 	met      *met                   // keys whose records claims have lately found, or made
 	sweeper  sweeper
 	table    string // its quoted name, with the schema
+	tagless  error  // why the store keeps no tags, or nil
 	sql      statements
 	channel  string
 	listens  bool
@@ -75,6 +76,7 @@ var (
 	_ store.StepStore    = (*Store)(nil)
 	_ store.Inspector    = (*Store)(nil)
 	_ store.Lister       = (*Store)(nil)
+	_ store.Finder       = (*Store)(nil)
 	_ store.TxStore      = (*Store)(nil)
 	_ store.Comparer     = (*Store)(nil)
 )
@@ -180,7 +182,16 @@ func New(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Store, error
 		usual: pgx.TxIsoLevel(theirs.isolation), oneCommit: level, maxHeld: pool.Config().MaxConns * 3 / 4,
 	}
 	s.life, s.endLife = context.WithCancel(context.Background())
-	s.sql, s.listener = statementsFor(s.table, fence.isOffered(ctx, pool)), listenOn(p, s.channel)
+	writers := []*pgxpool.Pool{p}
+	if level != "" {
+		writers = append(writers, pool)
+	}
+	var tags string
+	if tags, s.tagless, err = checkTags(ctx, v.schema, tagsOf(v.name), writers...); err != nil {
+		p.Close()
+		return nil, calls.Wrap("New", err)
+	}
+	s.sql, s.listener = statementsFor(s.table, tags, fence.isOffered(ctx, pool)), listenOn(p, s.channel)
 	return s, nil
 }
 

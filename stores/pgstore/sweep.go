@@ -2,8 +2,11 @@ package pgstore
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // lookAhead is how many expired records a sweep looks up at once.
@@ -17,6 +20,7 @@ type sweeper struct {
 	from     int64    // the hour in which that look has ended
 	ended    bool     // it has found the last one
 	progress bool     // something was removed since
+	tagsFrom string   // the record behind which the next look at tags begins
 }
 
 // Sweep removes expired records, at most n, and returns how many it has removed. A record is
@@ -27,16 +31,19 @@ func (s *Store) Sweep(ctx context.Context, n int) (removed int64, err error) {
 	err = calls.Try(ctx, "Sweep", func() error {
 		for removed < int64(n) {
 			due, err := s.sweepNext(ctx, n-int(removed))
-			if err != nil || len(due) == 0 {
-				return err
-			}
-			tag, err := s.pool.Exec(ctx, s.sql.sweep, `{"`+strings.Join(due, `","`)+`"}`)
 			if err != nil {
 				return err
 			}
-			removed += tag.RowsAffected()
+			if len(due) == 0 {
+				return s.sweepTags(ctx)
+			}
+			var gone int64
+			if err := s.pool.QueryRow(ctx, s.sql.sweep, `{"`+strings.Join(due, `","`)+`"}`).Scan(&gone); err != nil {
+				return err
+			}
+			removed += gone
 			s.sweeper.mu.Lock()
-			s.sweeper.progress = s.sweeper.progress || tag.RowsAffected() > 0
+			s.sweeper.progress = s.sweeper.progress || gone > 0
 			s.sweeper.mu.Unlock()
 		}
 		return nil
@@ -75,4 +82,22 @@ func (s *Store) sweepNext(ctx context.Context, n int) ([]string, error) {
 	next := w.due[:min(n, len(w.due))]
 	w.due = w.due[len(next):]
 	return next, nil
+}
+
+// lookAtTags is at how many tags a sweep looks that finds no more records.
+const lookAtTags = 10_000
+
+// sweepTags removes some tags whose records are gone. It goes on where the one before has ended.
+func (s *Store) sweepTags(ctx context.Context) error {
+	if s.tagless != nil {
+		return nil
+	}
+	w := &s.sweeper
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	err := s.pool.QueryRow(ctx, s.sql.sweepTags, w.tagsFrom, int64(lookAtTags)).Scan(&w.tagsFrom)
+	if errors.Is(err, pgx.ErrNoRows) {
+		w.tagsFrom, err = "", nil
+	}
+	return err
 }

@@ -47,7 +47,8 @@ func described(t *testing.T, pool *pgxpool.Pool) (all string) {
 	require.NoError(t, pool.QueryRow(t.Context(), `SELECT concat_ws(E'\n',
 		(SELECT string_agg(concat_ws(' ', attname, format_type(atttypid, atttypmod), attcollation::regcollation, attnotnull, attgenerated), E'\n' ORDER BY attnum)
 			FROM pg_attribute WHERE attrelid = 'idempotency_records'::regclass AND attnum > 0 AND NOT attisdropped),
-		(SELECT string_agg(pg_get_indexdef(indexrelid), E'\n' ORDER BY indexrelid::regclass::text) FROM pg_index WHERE indrelid = 'idempotency_records'::regclass),
+		(SELECT string_agg(pg_get_indexdef(indexrelid), E'\n' ORDER BY indexrelid::regclass::text) FROM pg_index
+			WHERE indrelid IN ('idempotency_records'::regclass, 'idempotency_records_tags'::regclass)),
 		(SELECT reloptions::text FROM pg_class WHERE oid = 'idempotency_records'::regclass),
 		pg_get_viewdef('idempotency_keys'::regclass), obj_description('idempotency_records'::regclass))`).Scan(&all))
 	return all
@@ -90,6 +91,7 @@ func TestMigrateFromEachVersion(t *testing.T) {
 				r, err := s.Claim(t.Context(), "done", done)
 				require.NoError(t, err)
 				require.Equal(t, "the answer", string(r.Answer))
+				requireTagsFrom(t, version, pool, s)
 				for _, key := range []string{"held", "claimed"} {
 					r, err = s.Get(t.Context(), key)
 					require.NoError(t, err)
@@ -98,6 +100,32 @@ func TestMigrateFromEachVersion(t *testing.T) {
 			}
 		})
 	}
+}
+
+// requireTagsFrom fails the test unless a store keeps tags that was made on a table of version 3, or later, and a
+// store of an earlier one goes on without. Tags that were in the table of the version are found.
+func requireTagsFrom(t *testing.T, version int, pool *pgxpool.Pool, s *pgstore.Store) {
+	tag := store.Tag([]byte("order number 77."))
+	claim := store.Claim{Owner: store.Owner{7}, Lease: time.Minute, Retention: time.Hour, Tags: []store.Tag{tag}}
+	_, err := s.Claim(t.Context(), "tagged", claim)
+	require.NoError(t, err)
+	page, err := s.Find(t.Context(), tag, store.Query{})
+	if version < 3 {
+		require.ErrorContains(t, s.KeepsTags(), "schema 3")
+		require.ErrorIs(t, err, s.KeepsTags())
+		s, err = pgstore.New(t.Context(), pool)
+		require.NoError(t, err)
+		t.Cleanup(s.Close)
+		_, err = s.Find(t.Context(), tag, store.Query{})
+		require.NoError(t, err)
+		return
+	}
+	require.NoError(t, err)
+	var found []string
+	for _, e := range page.Entries {
+		found = append(found, e.Key)
+	}
+	require.Equal(t, []string{"done", "held", "tagged"}, found)
 }
 
 // A table of a later version is used if its comment allows that, and left as it is.

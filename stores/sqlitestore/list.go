@@ -21,12 +21,17 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 	if err != nil {
 		return page, err
 	}
-	err = s.try(ctx, "List", func() error {
-		pager := sqlrecord.NewPager(q, at)
-		text, args := listSQL, []any{int64(now()), at.Key, pager.Limit}
-		if q.Holding {
-			text, args = holdingSQL, []any{int64(now()), int64(at.Since), at.Key, pager.Limit}
-		}
+	pager := sqlrecord.NewPager(q, at)
+	if q.Holding {
+		return s.page(ctx, "List", pager, holdingSQL, int64(now()), int64(at.Since), at.Key, pager.Limit)
+	}
+	return s.page(ctx, "List", pager, listSQL, int64(now()), at.Key, pager.Limit)
+}
+
+// page reads a page of the rows that a statement returns.
+func (s *Store) page(ctx context.Context, call string, pager *sqlrecord.Pager, text string, args ...any) (page store.Page, err error) {
+	err = s.try(ctx, call, func() error {
+		pager := *pager // of this try
 		rows, err := s.read.QueryContext(ctx, text, args...)
 		if err != nil {
 			return err

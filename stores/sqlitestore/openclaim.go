@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,7 +56,7 @@ func (s *Store) claimOpen(ctx context.Context, key string, claim store.Claim) (o
 	}
 	at := now()
 	c := &openClaim{store: s, key: key, row: sqlrecord.New(claim, at), conn: conn, tx: tx}
-	c.row.SealedKey = bytes.Clone(claim.SealedKey)
+	c.row.SealedKey, c.row.Tags = bytes.Clone(claim.SealedKey), slices.Clone(claim.Tags)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.late = time.AfterFunc(s.joinWithin, c.isLate)

@@ -66,9 +66,12 @@ func (s *Store) change(
 	}, key)
 }
 
-// put writes a row.
+// put writes a row, and the tags that a claim has brought.
 func put(ctx context.Context, tx *sql.Tx, key string, r *sqlrecord.Row) error {
 	_, err := tx.ExecContext(ctx, writeSQL, append([]any{key, r.Version + 1}, r.Values()...)...)
+	if err == nil && len(r.Tags) > 0 {
+		err = putTags(ctx, tx, key, r)
+	}
 	return err
 }
 

@@ -20,12 +20,15 @@ import (
 //go:embed schema.sql
 var schema string
 
+//go:embed tags.sql
+var tagsSchema string
+
 // A Store is a [store.Store] in a file of SQLite. Its methods may be called concurrently, and
 // any number of processes of one machine may open the same file. Do not put the file on a network
 // file system. Make a Store with [Open].
 //
 // It is also a [store.Watcher], a [store.StepStore], a
-// [store.Inspector] and a [store.Lister].
+// [store.Inspector], a [store.Lister] and a [store.Finder].
 //
 // SQLite has one writer at a time. A claim, a completion and the other calls of a run write once
 // each, and wait for each other and for the transactions of other programs until their context
@@ -56,6 +59,7 @@ var (
 	_ store.StepStore = (*Store)(nil)
 	_ store.Inspector = (*Store)(nil)
 	_ store.Lister    = (*Store)(nil)
+	_ store.Finder    = (*Store)(nil)
 	_ store.TxStore   = (*Store)(nil)
 	_ store.Comparer  = (*Store)(nil)
 )
@@ -166,7 +170,7 @@ func (s *Store) open(ctx context.Context, c config, try func(func() error) error
 	}
 	s.read.SetMaxOpenConns(readers)
 	err = try(func() error {
-		if _, err := s.write.ExecContext(ctx, schema); err != nil {
+		if _, err := s.write.ExecContext(ctx, schema+tagsSchema); err != nil {
 			return err
 		}
 		return s.inPlace()

@@ -32,12 +32,17 @@ func (d *Derivation) Of(k Key, fp store.Fingerprint) Intent {
 		b = append(b, part...)
 	}
 	b = append(b, fp[:]...)
+	return d.sum(b)
+}
+
+// sum returns a digest that nobody can make without the secret, if there is one.
+func (d *Derivation) sum(b []byte) [sha256.Size]byte {
 	if d.Secret == nil {
 		return sha256.Sum256(b)
 	}
 	mac := hmac.New(sha256.New, d.Secret)
 	mac.Write(bytes.Clone(b)) // b itself stays off the heap
-	return Intent(mac.Sum(nil))
+	return [sha256.Size]byte(mac.Sum(nil))
 }
 
 // ID returns the ID of the intent of a key, as far as the key is known: that of a record which was
@@ -47,6 +52,20 @@ func (d *Derivation) ID(k Key, fp store.Fingerprint) string {
 		return ""
 	}
 	return d.Of(k, fp).ID()
+}
+
+// What records are found by besides their keys.
+const (
+	ByReference = "reference"
+	ByScope     = "scope"
+)
+
+// Tag returns what records are found by that have a reference or a scope. With a secret, nobody can guess what a tag is
+// of who only reads the store.
+func (d *Derivation) Tag(by, value string) store.Tag {
+	b := append(make([]byte, 0, shortIntent), "idempotency tag "...)
+	sum := d.sum(append(append(append(b, by...), 0), value...))
+	return store.Tag(sum[:len(store.Tag{})])
 }
 
 // ID returns the name of the intent, in 32 hexadecimal digits.

@@ -11,10 +11,10 @@ import (
 	"example.com/idempotency/store"
 )
 
-// CheckSchema is [formtest.Check] for the table of a store in SQL. Comments may change.
-func CheckSchema(t *testing.T, version int, schema string) {
+// CheckSchema is [formtest.Check] for the form of a table of a store in SQL. Comments may change.
+func CheckSchema(t *testing.T, form string, version int, schema string) {
 	t.Helper()
-	formtest.Check(t, "table", version, formtest.Case{
+	formtest.Check(t, form, version, formtest.Case{
 		Name: "schema", Text: true,
 		Encode: func() []byte {
 			code := regexp.MustCompile(`(?m)[ \t]*--.*$`).ReplaceAll([]byte(schema), nil)

@@ -4,7 +4,7 @@
 -- ARGV[1]   header of the claim: attempt 1, state claimed
 -- ARGV[2]   expiry in ms: the lifetime of the header, or ENDLESS
 -- ARGV[3]   1 if the caller will wait for the record to settle
--- ARGV[4…]  the fields n, l and k of the claim, as far as it has them, each followed by its value;
+-- ARGV[4…]  the fields n, l, k and t of the claim, as far as it has them, each followed by its value;
 --           n is there if one of the others is
 --
 -- Returns a list of strings. For a new record: the expiry in ms, and the owner. For any
@@ -30,7 +30,7 @@ if ttl == -2 then
   return {ARGV[2], owner(claim)}
 end
 
-local rec = redis.call('HMGET', key, 'm', 'r', 'w', 'n', 'h')
+local rec = redis.call('HMGET', key, 'm', 'r', 'w', 'n', 'h', 't')
 local m, note, history = rec[1] or '', rec[4] or '', rec[5] or ''
 if ttl < 0 or not readable(m) then
   return {ttl, m, ''}
@@ -126,5 +126,13 @@ if note ~= '' then
   redis.call('HDEL', key, 'n', 'l')
 end
 redis.call('HSET', key, 'm', header, unpack(ARGV, 4))
+local t = rec[6]
+if t and ARGV[#ARGV - 1] ~= 't' then -- they are of an earlier claim
+  if m:sub(17, 48) ~= claim:sub(17, 48) then
+    redis.call('HDEL', key, 't')
+  elseif #t % 16 == 0 then
+    redis.call('HSET', key, 't', t .. '\0')
+  end
+end
 redis.call('PEXPIRE', key, ARGV[2])
 return mine(ARGV[2], header)

@@ -12,8 +12,10 @@
 --   h           the notes before that one, each with its length in a byte, oldest first
 --   d           the notes of decisions, each with its length as a varint, oldest first
 --   k           the sealed key of the last claim that had one and was granted
+--   t           the tags of the last claim that had some and was granted, 16 bytes each, and one byte more if a later
+--               claim has not entered them anew
 --
--- A claim without note, label and sealed key leaves no such field.
+-- A claim without note, label, sealed key and tags leaves no such field.
 --
 -- The header, numbers big-endian:
 --   1      format version, 1
@@ -133,10 +135,11 @@ local function shown(m, ttl)
   return m:byte(2)
 end
 
--- claimOf returns the header of a claim that an owner holds. Otherwise it returns nil, and the
+-- claimOf returns the header and the tags of a claim that an owner holds. Otherwise it returns nil, and the
 -- result of a script that only the owner may execute.
 local function claimOf(key, name)
-  local m = redis.call('HGET', key, 'm')
+  local rec = redis.call('HMGET', key, 'm', 't')
+  local m = rec[1]
   if not m then
     return nil, -4
   end
@@ -146,7 +149,16 @@ local function claimOf(key, name)
   if m:byte(2) ~= CLAIMED or not isOf(m, name) then
     return nil, -4
   end
-  return m
+  return m, rec[2]
+end
+
+-- told returns the result of a script that has kept the record for a time from now on, in ms: a number, or a list of
+-- it, that time, and the tags t if the record has some. Their entries are to be kept for so long, too.
+local function told(result, kept, t)
+  if t then
+    return {result, kept, t}
+  end
+  return result
 end
 
 -- touch is a write that changes nothing and needs no memory. An expiry of 0 would delete

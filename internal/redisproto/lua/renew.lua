@@ -3,10 +3,10 @@
 -- KEYS[1]  record
 -- ARGV[1]  owner
 --
--- Returns 1 when it has; -4 when the owner does not hold the claim; -2, -3 when m is unreadable.
-local m, refusal = claimOf(KEYS[1], ARGV[1])
+-- Returns 1 when it has, as told does; -4 when the owner does not hold the claim; -2, -3 when m is unreadable.
+local m, t = claimOf(KEYS[1], ARGV[1])
 if not m then
-  return refusal
+  return t
 end
 redis.call('PEXPIRE', KEYS[1], lifetime(m))
-return 1
+return told(1, lifetime(m), t)

@@ -12,15 +12,15 @@
 -- ARGV[7]   note of the decision behind its length, or empty
 -- ARGV[8…]  fields of the steps that did not happen, each followed by its value
 --
--- Returns 1 when it has, now or by an earlier call; -4 when the record is not held or not the one
--- that was seen, or one of the steps has another value, or the note is not that of the earlier call; -1 when there is none; -2, -3 when m is
--- unreadable.
+-- Returns 1 when it has, now or by an earlier call, as told does; -4 when the record is not held or not the one
+-- that was seen, or one of the steps has another value, or the note is not that of the earlier call; -1 when there
+-- is none; -2, -3 when m is unreadable.
 local key, state = KEYS[1], tonumber(ARGV[3])
 local ttl = redis.call('PTTL', key)
 if ttl == -2 then
   return -1
 end
-local rec = redis.call('HMGET', key, 'm', 'w', 'r', 'd')
+local rec = redis.call('HMGET', key, 'm', 'w', 'r', 'd', 't')
 local m = rec[1] or ''
 if not readable(m) then
   return unreadable(m)
@@ -52,7 +52,7 @@ end
 
 if m:byte(2) == state and byHand(m) and gone and decided:sub(#decided - #note + 1) == note and (state ~= COMPLETED or rec[3] == ARGV[6]) then
   touch(key, ttl) -- so that a WAIT behind the call has a write to wait for
-  return 1
+  return told(1, ttl, rec[5])
 end
 if shown(m, ttl) ~= HELD or not same then
   return -4
@@ -78,4 +78,4 @@ if rec[2] then
   redis.call('HDEL', key, 'w')
   redis.call('PUBLISH', ARGV[4], key)
 end
-return 1
+return told(1, lifetime(m), rec[5])

@@ -15,12 +15,13 @@
 --          What a release says here and in ARGV[4] counts only for a record that is blank
 --
 -- Returns 1 when the owner has put the record into that state, now or by an earlier
--- call, or 2 if the claim has been entered in the index of what is held; -4 when the owner does not hold the claim; -2, -3 when m is unreadable.
+-- call, or 2 if the claim has been entered in the index of what is held, both as told does unless the entries of the
+-- tags are kept for long enough; -4 when the owner does not hold the claim; -2, -3 when m is unreadable.
 local key, caller, state = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local said = tonumber(ARGV[6] or 0)
 local detached = said == 2
-local rec = redis.call('HMGET', key, 'm', 'w')
-local m = rec[1]
+local rec = redis.call('HMGET', key, 'm', 'w', 't')
+local m, t = rec[1], rec[3]
 local result = -4
 
 -- done returns the result of success, given the header before it.
@@ -37,9 +38,10 @@ elseif m and isOf(m, caller) then
   local was = m:byte(2)
   if was == state and not lapsed(m) then
     -- A repeated call. It writes, so that a WAIT behind it has a write to wait for.
-    touch(key, redis.call('PTTL', key))
+    local ttl = redis.call('PTTL', key)
+    touch(key, ttl)
     detached = detached and m:byte(3) % 4 < 2
-    result = done(m)
+    result = told(done(m), ttl, t)
   elseif was == CLAIMED or lapsed(m) or (was == HELD and state == COMPLETED) then
     local flags, span, about = m:byte(3) % 8, m:sub(12, 16), ARGV[4]:sub(6)
     if state == COMPLETED or blank(m) then
@@ -53,6 +55,10 @@ elseif m and isOf(m, caller) then
       end
     end
     result = done(m)
+    local before, age = lifetime(m), 0
+    if t then
+      age = before - redis.call('PTTL', key)
+    end
     m = m:sub(1, 1) .. string.char(state, flags) .. m:sub(4, 11) .. span .. m:sub(17, 64) .. about
     redis.call('PEXPIRE', key, lifetime(m))
     redis.call('HSET', key, 'm', m)
@@ -63,7 +69,11 @@ elseif m and isOf(m, caller) then
       redis.call('HDEL', key, 'w')
       redis.call('PUBLISH', ARGV[3], key)
     end
-    return result
+    -- The entries of an endless record are to end with it now.
+    if t and #t % 16 == 0 and before < ENDLESS and age + lifetime(m) <= covers(before) then
+      return result
+    end
+    return told(result, lifetime(m), t)
   end
 end
 

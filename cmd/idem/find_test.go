@@ -1,0 +1,71 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/inspect"
+)
+
+// foundBy returns the names of all records that a search prints, page by page.
+func foundBy(t *testing.T, p place, args ...string) (names []string) {
+	t.Helper()
+	args = append([]string{"find", "-o", "json"}, args...)
+	for cursor := ""; ; {
+		got := p.idem(t, append(args, "--cursor", cursor)...)
+		require.Equal(t, inspect.ExitOK, got.code, got.err)
+		cursor = ""
+		for line := range strings.Lines(got.out) {
+			var said struct{ Type, Record, Cursor string }
+			require.NoError(t, json.Unmarshal([]byte(line), &said))
+			if said.Type == "record" {
+				names = append(names, said.Record)
+			}
+			cursor = said.Cursor
+		}
+		if cursor == "" {
+			return names
+		}
+	}
+}
+
+// All records of a tenant are found, however many are shown at once.
+func TestFindOfATenant(t *testing.T) {
+	t.Parallel()
+	for store, make := range places {
+		t.Run(store, func(t *testing.T) {
+			t.Parallel()
+			p := make(t)
+			s := fill(t, p)
+			var want []string
+			for _, key := range []string{"payout-1", "order-77", "charge-5", "order-78", "order-79"} {
+				want = append(want, s.name(key))
+			}
+			slices.Sort(want)
+			for _, limit := range []string{"2", "100"} {
+				names := foundBy(t, p, "--tenant", "alice", "--limit", limit)
+				slices.Sort(names)
+				require.Equal(t, want, slices.Compact(names))
+			}
+		})
+	}
+}
+
+// With its secret, the records of a route that has one are found, and without it they are not.
+func TestFindWithASecret(t *testing.T) {
+	t.Parallel()
+	p, _ := redisPlace(t)
+	secret := filepath.Join(t.TempDir(), "secret")
+	require.NoError(t, os.WriteFile(secret, []byte("secret\n"), 0o600))
+	s := serve(t, p.records, idempotency.WithFindableScope(true), idempotency.WithDerivation("orders", []byte("secret\n")))
+	s.post("POST /orders", "order-77", created)
+	require.Equal(t, []string{s.name("order-77")}, foundBy(t, p, "--tenant", "alice", "--secret-file", secret))
+	require.Empty(t, foundBy(t, p, "--tenant", "alice"))
+}

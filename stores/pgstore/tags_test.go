@@ -1,0 +1,126 @@
+package pgstore_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency/store"
+	"example.com/idempotency/stores/pgstore"
+	"example.com/idempotency/stores/pgstore/internal/pgtest"
+)
+
+// taggedClaim returns the claim of a new owner with a tag.
+func taggedClaim(tags ...store.Tag) store.Claim {
+	c := newClaim()
+	c.Tags = tags
+	return c
+}
+
+// requireFound fails the test unless these records have the tag.
+func requireFound(t *testing.T, s *pgstore.Store, tag store.Tag, want ...string) {
+	t.Helper()
+	page, err := s.Find(t.Context(), tag, store.Query{})
+	require.NoError(t, err)
+	var got []string
+	for _, e := range page.Entries {
+		got = append(got, e.Key)
+	}
+	require.Equal(t, want, got)
+}
+
+// Tags are a part of the claim, and none costs a round trip.
+func TestRoundTripsOfTags(t *testing.T) {
+	t.Parallel()
+	onEachMode(t, func(t *testing.T, wire *pgtest.Wire, pool *pgxpool.Pool) {
+		s, _ := newStore(t, pool, pgstore.WithConns(1))
+		tag, late := store.Tag{1}, func(d time.Duration) store.Claim {
+			c := taggedClaim(store.Tag{1})
+			c.Lease = d
+			return c
+		}
+		claim := func(key string, c store.Claim) {
+			r, err := s.Claim(t.Context(), key, c)
+			require.NoError(t, err)
+			require.True(t, r.Mine)
+		}
+		claim("warm", late(time.Microsecond)) // each statement is prepared once
+		claim("warm", late(time.Minute))
+		require.Equal(t, int64(1), wire.Count(func() { claim("new", late(time.Microsecond)) }))
+		require.Equal(t, int64(2), wire.Count(func() { claim("new", late(time.Minute)) }), "as without tags")
+		requireFound(t, s, tag, "new", "warm")
+	})
+}
+
+// A run that is one commit leaves its tags with its record, and otherwise none.
+func TestOneCommitLeavesTags(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Shared(t).Pool(t)
+	s, _ := newStore(t, pool, pgstore.WithOneCommit(pgx.ReadCommitted))
+	tag := store.Tag{1}
+	for key, end := range map[string]func(key string, o store.Owner) error{
+		"completed": func(key string, o store.Owner) error {
+			return s.Complete(t.Context(), key, o, store.Completion{Answer: []byte("answer"), TTL: time.Hour})
+		},
+		"renewed": func(key string, o store.Owner) error { return s.Renew(t.Context(), key, o) },
+		"undone": func(key string, o store.Owner) error {
+			return s.Release(t.Context(), key, o, store.Release{Undone: true})
+		},
+	} {
+		c := taggedClaim(tag, tag)
+		c.MayBeLost = true
+		r, err := s.Claim(t.Context(), key, c)
+		require.NoError(t, err)
+		require.True(t, r.MayBeLost)
+		_, err = s.Get(t.Context(), key)
+		require.ErrorIs(t, err, store.ErrNotFound)
+		require.NoError(t, end(key, c.Owner))
+	}
+	requireFound(t, s, tag, "completed", "renewed")
+}
+
+// Tags go with their record. A program of an earlier version leaves them, and a sweep removes them later: until then
+// they may be those of a claim that is being made.
+func TestSweepRemovesTags(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Shared(t).Pool(t)
+	s, table := newStore(t, pool)
+	later := clock(t, pool, table)
+	exec := func(sql string) {
+		_, err := pool.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	requireLeft := func(want int) {
+		t.Helper()
+		var left int
+		require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM "+table+"_tags").Scan(&left))
+		require.Equal(t, want, left)
+	}
+	sweep := func(want int64) {
+		t.Helper()
+		removed, err := s.Sweep(t.Context(), 100)
+		require.NoError(t, err)
+		require.Equal(t, want, removed)
+	}
+	for _, key := range []string{"expired", "stays", "left"} {
+		if key == "stays" {
+			later(3 * time.Hour) // the retention is one
+		}
+		_, err := s.Claim(t.Context(), key, taggedClaim(store.Tag{1}, store.Tag{2}))
+		require.NoError(t, err)
+	}
+	sweep(1)
+	requireLeft(4)
+	exec("DELETE FROM " + table + " WHERE key = 'left'")
+	sweep(0) // one looks at all that are left, and one begins again
+	sweep(0)
+	requireLeft(4)
+	exec("UPDATE " + table + "_tags SET tagged = tagged - 3700000000")
+	sweep(0)
+	sweep(0)
+	requireLeft(2)
+	requireFound(t, s, store.Tag{1}, "stays")
+}

@@ -1,0 +1,80 @@
+package sqlitestore_test
+
+import (
+	"database/sql"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency/store"
+	"example.com/idempotency/stores/sqlitestore"
+)
+
+// requireFound fails the test unless these records have the tag.
+func requireFound(t *testing.T, s *sqlitestore.Store, tag store.Tag, want ...string) {
+	t.Helper()
+	page, err := s.Find(t.Context(), tag, store.Query{})
+	require.NoError(t, err)
+	var got []string
+	for _, e := range page.Entries {
+		got = append(got, e.Key)
+	}
+	require.Equal(t, want, got)
+}
+
+// A run that is one commit leaves its tags with its record, and otherwise none.
+func TestOneCommitLeavesTags(t *testing.T) {
+	t.Parallel()
+	s := open(t, filepath.Join(t.TempDir(), "records.db"), sqlitestore.WithOneCommit())
+	s.SetJoinWithin(time.Hour)
+	for key, end := range map[string]func(key string, o store.Owner) error{
+		"completed": func(key string, o store.Owner) error {
+			return s.Complete(t.Context(), key, o, store.Completion{Answer: []byte("answer"), TTL: time.Hour})
+		},
+		"renewed": func(key string, o store.Owner) error { return s.Renew(t.Context(), key, o) },
+		"undone": func(key string, o store.Owner) error {
+			return s.Release(t.Context(), key, o, store.Release{Undone: true})
+		},
+	} {
+		c := mayBeLost()
+		c.Tags = []store.Tag{{1}, {1}}
+		r, err := s.Claim(t.Context(), key, c)
+		require.NoError(t, err)
+		require.True(t, r.MayBeLost)
+		c.Tags[0] = store.Tag{2} // the memory is the caller's again
+		require.NoError(t, end(key, c.Owner))
+	}
+	requireFound(t, s, store.Tag{1}, "completed", "renewed")
+	requireFound(t, s, store.Tag{2})
+}
+
+// Tags go with their record, whoever removes it: a program of an earlier version knows of none.
+func TestTagsGoWithTheirRecord(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "records.db")
+	s := open(t, path)
+	later := clock(t, path)
+	for _, key := range []string{"expired", "stays", "deleted"} {
+		if key == "stays" {
+			later(3 * time.Hour) // the retention is one
+		}
+		c := newClaim()
+		c.Tags = []store.Tag{{1}, {2}}
+		_, err := s.Claim(t.Context(), key, c)
+		require.NoError(t, err)
+	}
+	removed, err := s.Sweep(t.Context(), 100)
+	require.NoError(t, err)
+	require.Equal(t, int64(1), removed)
+	earlier, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(10000)")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, earlier.Close()) })
+	_, err = earlier.ExecContext(t.Context(), "DELETE FROM idempotency_records WHERE key = 'deleted'")
+	require.NoError(t, err)
+	var left int
+	require.NoError(t, s.Reader().QueryRow("SELECT count(*) FROM idempotency_records_tags").Scan(&left))
+	require.Equal(t, 2, left)
+	requireFound(t, s, store.Tag{2}, "stays")
+}
