@@ -89,7 +89,7 @@ func TestCodeOfThePagesCompiles(t *testing.T) {
 	for _, page := range everyPage(t) {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)
-		for _, block := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+		for _, block := range regexp.MustCompile("(?s)```go[^\n]*\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 			blocks++
 			for _, err := range mistakesOf(imports, block[1]) {
 				t.Errorf("%s: %v in\n%s", page, err, block[1])

@@ -86,7 +86,7 @@ func TestShutdownIsShownInOneWay(t *testing.T) {
 func TestRunbookShowsWhatWorks(t *testing.T) {
 	t.Parallel()
 	runbook, examples, events := read(t, "docs/reference/runbook.md"), read(t, "example_runbook_test.go"), read(t, "internal/engine/report/line.go")
-	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(runbook, -1)
+	blocks := regexp.MustCompile("(?s)```go[^\n]*\n(.*?)```").FindAllStringSubmatch(runbook, -1)
 	require.Len(t, blocks, 3)
 	for _, block := range blocks {
 		require.Contains(t, examples, block[1])
@@ -110,7 +110,7 @@ func TestPostgresPageShowsWhatWorks(t *testing.T) {
 	}
 	examples := sources.String()
 	pages := read(t, "docs/tutorials/postgres.md") + read(t, "docs/how-to/postgres-operations.md") + read(t, "docs/how-to/sqlite.md")
-	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(pages, -1)
+	blocks := regexp.MustCompile("(?s)```go[^\n]*\n(.*?)```").FindAllStringSubmatch(pages, -1)
 	shown := 0
 	for _, block := range blocks {
 		if program := indent.ReplaceAllString(block[1], ""); strings.Count(program, "\n") > 5 && !strings.HasPrefix(program, "package ") {
@@ -129,7 +129,7 @@ func TestWebhooksShowsWhatWorks(t *testing.T) {
 	for _, file := range []string{"webhook/example_test.go", "examples/webhook/receiver.go", "examples/webhook/worker.go", "examples/webhook/database.go"} {
 		sources.WriteString(read(t, file))
 	}
-	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(page, -1)
+	blocks := regexp.MustCompile("(?s)```go[^\n]*\n(.*?)```").FindAllStringSubmatch(page, -1)
 	require.Len(t, blocks, 5)
 	for _, block := range blocks {
 		require.Contains(t, sources.String(), block[1])

@@ -2,17 +2,16 @@
 # Runs the test command of README.md exactly as it stands there, with only Go on the PATH,
 # because the README promises that Go is enough.
 #
-# The command is the line of the code block after <!-- commands --> that begins with "go test". README_EVENTS is a
+# The command is the line of the code block "commands" that begins with "go test". README_EVENTS is a
 # file that gets what go test -json says of it, for scripts/test.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 command=$(awk '
-	/^<!-- commands -->$/      { found = 1; next }
-	found && /^```/           { if (inside) exit; inside = 1; next }
-	inside && /^go test/      { print }' README.md)
+	/^```/                { inside = $0 == "```sh commands"; next }
+	inside && /^go test/ { print }' README.md)
 if [ -z "$command" ]; then
-	echo "README.md has no line "go test" in the code block after <!-- commands -->" >&2
+	echo "README.md has no line \"go test\" in the code block \"commands\"" >&2
 	exit 1
 fi
 echo "$command"

@@ -16,16 +16,14 @@ import (
 // patience is how long a program may take to listen.
 const patience = time.Minute
 
-// Block returns the code block of a page after <!-- mark -->.
+// Block returns the code block of a page whose first line is ``` with a language and the mark.
 func Block(t testing.TB, page, mark string) string {
 	t.Helper()
-	_, rest, ok := strings.Cut(page, "<!-- "+mark+" -->\n```")
-	_, rest, begun := strings.Cut(rest, "\n")
-	code, _, ended := strings.Cut(rest, "```")
-	if !ok || !begun || !ended {
+	block := regexp.MustCompile("(?ms)^ *```\\w+ " + regexp.QuoteMeta(mark) + "\n(.*?)```").FindStringSubmatch(page)
+	if block == nil {
 		t.Fatalf("the page has no block %q", mark)
 	}
-	return code
+	return block[1]
 }
 
 // FreeAddr returns an address on which nobody listens.

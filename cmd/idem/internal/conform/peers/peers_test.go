@@ -31,6 +31,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/cmd/idem/internal/conform"
 	"example.com/idempotency/cmd/idem/internal/conform/report"
+	"example.com/idempotency/internal/pagetest"
 	"example.com/idempotency/policy"
 )
 
@@ -94,9 +95,8 @@ func TestMain(m *testing.M) {
 func TestPage(t *testing.T) {
 	text, err := os.ReadFile("../../../../../docs/how-to/conform.md")
 	require.NoError(t, err)
-	_, command, found := strings.Cut(string(text), "<!-- conform -->\n```sh\nidem ")
+	_, command, found := strings.Cut(pagetest.Block(t, string(text), "conform"), "idem ")
 	require.True(t, found)
-	command, _, _ = strings.Cut(command, "```")
 	server := payments("/charges", "")(t)
 	command = strings.ReplaceAll(command, "http://127.0.0.1:8080", server.url)
 	out, err := exec.Command("sh", "-c", filepath.Join(programs, "idem")+" "+command).CombinedOutput()
