@@ -23,11 +23,12 @@ import (
 
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/inspect"
+	"example.com/idempotency/internal/pgserver"
 	"example.com/idempotency/internal/redistest"
 )
 
-// This file is a bad night: a service that knows nothing of us stands behind idem proxy, with a real Redis, and things
-// go wrong. Somebody sees it in the metrics that the shipped alerts read, and settles it with idem. No line of code is
+// This file is a bad night: a service that knows nothing of us stands behind idem proxy, with a real Redis or
+// PostgreSQL, and things go wrong. Somebody sees it in the metrics that the shipped alerts read, and settles it with idem. No line of code is
 // written for that.
 
 // nightLease and nightPatience are the proxy's lease and timeout.
@@ -61,14 +62,14 @@ func newBank(t *testing.T) *bank {
 type night struct {
 	t            *testing.T
 	bank         *bank
-	redis        string // its URL, for the proxy and for idem
+	store        []string // the flags that name it, for the proxy and for idem
 	cmd          *exec.Cmd
 	front, admin string
 }
 
-func newNight(t *testing.T, redisAddr string) *night {
+func newNight(t *testing.T, store ...string) *night {
 	t.Helper()
-	n := &night{t: t, bank: newBank(t), redis: "redis://" + redisAddr}
+	n := &night{t: t, bank: newBank(t), store: store}
 	n.start()
 	t.Cleanup(func() { n.kill() })
 	return n
@@ -79,8 +80,11 @@ func (n *night) start() {
 	n.t.Helper()
 	self, err := os.Executable()
 	require.NoError(n.t, err)
-	n.cmd = exec.CommandContext(context.Background(), self, "proxy", "--to", n.bank.URL, "--redis", n.redis, "--listen", "127.0.0.1:0",
-		"--admin", "127.0.0.1:0", "--recovery", "hold", "--lease", nightLease.String(), "--timeout", nightPatience.String())
+	n.cmd = exec.CommandContext(context.Background(), self, append([]string{
+		"proxy", "--to", n.bank.URL, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--recovery", "hold",
+		"--lease", nightLease.String(), "--timeout", nightPatience.String(),
+		"--scope", "header:X-Tenant", "--findable", "--reference", "field:order",
+	}, n.store...)...)
 	n.cmd.Args[0] = "idem"
 	n.cmd.Path = self
 	log, err := n.cmd.StderrPipe()
@@ -103,13 +107,15 @@ func (n *night) kill() {
 	_ = n.cmd.Wait()
 }
 
-// post sends a payment, and returns the status and the body of the answer, or 0.
-func (n *night) post(key string) (int, string) {
-	r, err := http.NewRequestWithContext(n.t.Context(), http.MethodPost, "http://"+n.front+"/payments", strings.NewReader(`{"amount":100}`))
+// post sends a payment of alice, and returns the status and the body of the answer, or 0.
+func (n *night) post(key string) (int, string) { return n.postOf("alice", key, `{"amount":100}`) }
+
+func (n *night) postOf(tenant, key, payment string) (int, string) {
+	r, err := http.NewRequestWithContext(n.t.Context(), http.MethodPost, "http://"+n.front+"/payments", strings.NewReader(payment))
 	if err != nil {
 		return 0, err.Error()
 	}
-	r.Header.Set("Authorization", "Bearer alice")
+	r.Header.Set("X-Tenant", tenant)
 	r.Header.Set("Idempotency-Key", key)
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
@@ -153,7 +159,7 @@ const (
 // idem calls the command line, which must succeed.
 func (n *night) idem(args ...string) string {
 	n.t.Helper()
-	got := call(n.t, append(args, "--redis", n.redis)...)
+	got := call(n.t, append(args, n.store...)...)
 	require.Equal(n.t, inspect.ExitOK, got.code, got.err)
 	return got.out
 }
@@ -174,47 +180,98 @@ func (n *night) tell(seen, settled time.Duration) {
 	n.t.Logf("first signal after %.1f s, settled after %.1f s, lines of own code: 0", seen.Seconds(), settled.Seconds())
 }
 
+func killedNight(n *night) {
+	n.bank.stuck.Store(true)
+	go n.post("k")
+	require.Eventually(n.t, func() bool { return n.bank.booked.Load() == 1 }, guardtest.Patience, time.Millisecond)
+	n.kill()
+	killed := time.Now()
+	n.start()
+	seen := n.signal(killed, heldNow, 0)
+	status, _ := n.post("k")
+	require.Equal(n.t, http.StatusConflict, status)
+	settled := n.decide(killed, "final", "--unsealed", "--status", "201", "--body", "booked 1")
+	status, body := n.post("k")
+	require.Equal(n.t, http.StatusCreated, status)
+	require.Equal(n.t, "booked 1", body)
+	require.EqualValues(n.t, 1, n.bank.booked.Load())
+	n.tell(seen, settled)
+}
+
+func hangingNight(n *night) {
+	n.bank.stuck.Store(true)
+	began := time.Now()
+	answered := make(chan int, 1)
+	go func() { status, _ := n.post("k"); answered <- status }()
+	seen := n.signal(began, runAge, 0.5)
+	require.Equal(n.t, http.StatusConflict, <-answered)
+	n.signal(began, heldNow, 0)
+	n.bank.stuck.Store(false)
+	settled := n.decide(began, "not-executed")
+	status, _ := n.post("k")
+	require.Equal(n.t, http.StatusCreated, status)
+	n.tell(seen, settled)
+}
+
+// Somebody asks whether order 77 went through, and knows no key. Later the tenant goes, and its answers with it.
+func askingNight(n *night) {
+	for i := range 20 {
+		status, _ := n.postOf("alice", fmt.Sprint("k", i), fmt.Sprintf(`{"order":%d}`, 70+i))
+		require.Equal(n.t, http.StatusCreated, status)
+		status, _ = n.postOf("bob", fmt.Sprint("k", i), fmt.Sprintf(`{"order":"b-%d"}`, i))
+		require.Equal(n.t, http.StatusCreated, status)
+	}
+	asked := time.Now()
+	var found struct {
+		Record, State string
+		Status        int
+	}
+	require.NoError(n.t, json.Unmarshal([]byte(n.idem("find", "--reference", "77", "-o", "json")), &found))
+	require.Equal(n.t, "completed", found.State)
+	require.Contains(n.t, n.idem("why", found.Record), "201")
+	n.tell(time.Since(asked), time.Since(asked))
+
+	left := time.Now()
+	erase := []string{"erase", "--tenant", "alice", "--reason", "contract ended", "--actor", "ada"}
+	require.Contains(n.t, n.idem(append(erase, "--dry-run")...), "It would erase 20 completed")
+	require.Contains(n.t, n.idem(erase...), "Erased 20 completed")
+	require.Contains(n.t, n.idem("find", "--tenant", "alice"), "Nothing is found")
+	require.EqualValues(n.t, 40, n.bank.booked.Load())
+	status, body := n.postOf("bob", "k0", `{"order":"b-0"}`)
+	require.Equal(n.t, http.StatusCreated, status)
+	require.Equal(n.t, "booked 2", body, "what others have stays")
+	n.tell(time.Since(left), time.Since(left))
+}
+
+// nightStores are what a night may have its records in.
+var nightStores = map[string]func(t *testing.T) []string{
+	"Redis":      func(t *testing.T) []string { return []string{"--redis", "redis://" + redistest.Start(t).Addr} },
+	"PostgreSQL": func(t *testing.T) []string { return postgresPlace(t, pgserver.Shared(t).DSN).flags },
+}
+
 func TestBadNight(t *testing.T) {
 	t.Parallel()
-	t.Run("a process is killed between the effect and its record", func(t *testing.T) {
-		t.Parallel()
-		n := newNight(t, redistest.Start(t).Addr)
-		n.bank.stuck.Store(true)
-		go n.post("k")
-		require.Eventually(t, func() bool { return n.bank.booked.Load() == 1 }, guardtest.Patience, time.Millisecond)
-		n.kill()
-		killed := time.Now()
-		n.start()
-		seen := n.signal(killed, heldNow, 0)
-		status, _ := n.post("k")
-		require.Equal(t, http.StatusConflict, status)
-		settled := n.decide(killed, "final", "--unsealed", "--status", "201", "--body", "booked 1")
-		status, body := n.post("k")
-		require.Equal(t, http.StatusCreated, status)
-		require.Equal(t, "booked 1", body)
-		require.EqualValues(t, 1, n.bank.booked.Load())
-		n.tell(seen, settled)
-	})
-	t.Run("a service hangs", func(t *testing.T) {
-		t.Parallel()
-		n := newNight(t, redistest.Start(t).Addr)
-		n.bank.stuck.Store(true)
-		began := time.Now()
-		answered := make(chan int, 1)
-		go func() { status, _ := n.post("k"); answered <- status }()
-		seen := n.signal(began, runAge, 0.5)
-		require.Equal(t, http.StatusConflict, <-answered)
-		n.signal(began, heldNow, 0)
-		n.bank.stuck.Store(false)
-		settled := n.decide(began, "not-executed")
-		status, _ := n.post("k")
-		require.Equal(t, http.StatusCreated, status)
-		n.tell(seen, settled)
-	})
+	for name, store := range nightStores {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			t.Run("killed before the record", func(t *testing.T) {
+				t.Parallel()
+				killedNight(newNight(t, store(t)...))
+			})
+			t.Run("a service hangs", func(t *testing.T) {
+				t.Parallel()
+				hangingNight(newNight(t, store(t)...))
+			})
+			t.Run("a tenant asks, and goes", func(t *testing.T) {
+				t.Parallel()
+				askingNight(newNight(t, store(t)...))
+			})
+		})
+	}
 	t.Run("Redis comes back empty", func(t *testing.T) {
 		t.Parallel()
 		server := redistest.Start(t)
-		n := newNight(t, server.Addr)
+		n := newNight(t, "--redis", "redis://"+server.Addr)
 		status, _ := n.post("k")
 		require.Equal(t, http.StatusCreated, status)
 		server.Kill()
@@ -226,14 +283,14 @@ func TestBadNight(t *testing.T) {
 	t.Run("Redis is full", func(t *testing.T) {
 		t.Parallel()
 		server := redistest.Start(t)
-		n := newNight(t, server.Addr)
+		n := newNight(t, "--redis", "redis://"+server.Addr)
 		server.Do(t, "CONFIG", "SET", "maxmemory", "1")
 		full := time.Now()
 		status, _ := n.post("k")
 		require.Equal(t, http.StatusServiceUnavailable, status)
 		require.Zero(t, n.bank.booked.Load())
 		seen := n.signal(full, turnedAway, 0)
-		got := call(t, "doctor", "--redis", n.redis)
+		got := call(t, append([]string{"doctor"}, n.store...)...)
 		require.Equal(t, inspect.ExitUnhealthy, got.code)
 		require.Regexp(t, `memory +fail`, got.out)
 		server.Do(t, "CONFIG", "SET", "maxmemory", "0")
@@ -246,7 +303,7 @@ func TestBadNight(t *testing.T) {
 		master := redistest.Start(t)
 		replica := redistest.StartReplica(t, master)
 		way := newWay(t, master.Addr)
-		n := newNight(t, way.Addr().String())
+		n := newNight(t, "--redis", "redis://"+way.Addr().String(), "--timeout", "1m", "--lease", "1m") // longer than the failover
 		n.bank.stuck.Store(true)
 		answered := make(chan int, 1)
 		go func() { status, _ := n.post("k"); answered <- status }()
@@ -270,7 +327,7 @@ func TestBadNight(t *testing.T) {
 	t.Run("among many records", func(t *testing.T) {
 		t.Parallel()
 		server := redistest.Start(t)
-		n := newNight(t, server.Addr)
+		n := newNight(t, "--redis", "redis://"+server.Addr)
 		n.post("first")
 		many := 20_000 // two million take half a minute
 		if text := os.Getenv("STORY_RECORDS"); text != "" {

@@ -25,6 +25,7 @@ type Config struct {
 	Store          Store         `json:"store,omitzero"             jsonschema:"where records are; the memory of this process if none is named"                                  yaml:"store"`
 	Scope          string        `json:"scope,omitzero"             jsonschema:"whose a key is: authorization (a digest of that field, the default), header:NAME, jwt:CLAIM, or shared" yaml:"scope"`
 	JWT            JWT           `json:"jwt,omitzero"               jsonschema:"how tokens are verified for the scope jwt:CLAIM"                                                 yaml:"jwt"`
+	Findable       bool          `json:"findable,omitzero"          jsonschema:"all records of a scope can be found, and erased, together: idem find --tenant, idem erase"      yaml:"findable"`
 	DerivedKey     bool          `json:"derived_key,omitzero"       jsonschema:"send the service Idempotency-Derived-Key, too: the same for each attempt of one request, and another for each caller" yaml:"derived_key"`
 	TrustForwarded bool          `json:"trust_forwarded,omitzero"   jsonschema:"keep X-Forwarded-For as it comes and add to it, because a proxy in front has set it"             yaml:"trust_forwarded"`
 	Grace          time.Duration `json:"grace,omitzero"             jsonschema:"how long a shutdown waits for what is under way; 25s by default"                                 yaml:"grace"`
@@ -55,6 +56,7 @@ type Rules struct {
 	TTL          time.Duration `json:"ttl,omitzero"           jsonschema:"how long an answer is replayed; 24h by default"                         yaml:"ttl"`
 	Recovery     string        `json:"recovery,omitzero"      jsonschema:"what follows an unknown outcome: rerun (the default), hold, or hold-after-N attempts" yaml:"recovery"`
 	Fingerprint  string        `json:"fingerprint,omitzero"   jsonschema:"what of the body counts: raw (each byte, the default), json (spelling does not count) or fields:a,b" yaml:"fingerprint"`
+	Reference    string        `json:"reference,omitzero"     jsonschema:"what a record is found by besides its key: header:NAME, or field:NAME of a JSON body; nothing by default" yaml:"reference"`
 	Lease        time.Duration `json:"lease,omitzero"         jsonschema:"how long the key of a proxy that has died stays taken; 30s by default"  yaml:"lease"`
 	Wait         time.Duration `json:"wait,omitzero"          jsonschema:"how long a duplicate waits for the answer of the first; not at all by default" yaml:"wait"`
 	Timeout      time.Duration `json:"timeout,omitzero"       jsonschema:"how long the service may be silent in a protected request; 60s by default" yaml:"timeout"`
@@ -91,6 +93,8 @@ func (c *Config) Flags(f *pflag.FlagSet) {
 	f.BoolVar(&c.DerivedKey, "derived-key", c.DerivedKey, "send the service Idempotency-Derived-Key, too")
 	f.StringVar(&c.Recovery, "recovery", c.Recovery, "what follows an unknown outcome: rerun, hold or hold-after-N")
 	f.StringVar(&c.Fingerprint, "fingerprint", c.Fingerprint, "what of the body counts: raw, json or fields:a,b")
+	f.StringVar(&c.Reference, "reference", c.Reference, "what a record is found by besides its key: header:NAME, or field:NAME of a JSON body")
+	f.BoolVar(&c.Findable, "findable", c.Findable, "all records of a scope can be found and erased together")
 	f.DurationVar(&c.TTL, "ttl", c.TTL, "how long an answer is replayed")
 	f.DurationVar(&c.Lease, "lease", c.Lease, "how long the key of a proxy that has died stays taken")
 	f.DurationVar(&c.Timeout, "timeout", c.Timeout, "how long the service may be silent in a protected request")
@@ -131,7 +135,7 @@ func checkZeros(text []byte) error {
 	}
 	var errs []error
 	for _, r := range file.Routes {
-		for _, name := range []string{"ttl", "lease", "wait", "timeout", "request_body", "response_body", "recovery", "fingerprint"} {
+		for _, name := range []string{"ttl", "lease", "wait", "timeout", "request_body", "response_body", "recovery", "fingerprint", "reference"} {
 			node := r[name]
 			if d, err := time.ParseDuration(cmp.Or(node.Value, "0")); node.Line > 0 && err == nil && d == 0 {
 				errs = append(errs, fmt.Errorf("line %d: %s: nothing is not a value; without the word, the rules for all count", node.Line, name))

@@ -90,7 +90,7 @@ func (r Route) inherit(all Rules) Route {
 	if own.Required == nil {
 		own.Required = all.Required
 	}
-	for _, word := range []struct{ own, all *string }{{&own.Recovery, &all.Recovery}, {&own.Fingerprint, &all.Fingerprint}} {
+	for _, word := range []struct{ own, all *string }{{&own.Recovery, &all.Recovery}, {&own.Fingerprint, &all.Fingerprint}, {&own.Reference, &all.Reference}} {
 		if *word.own == "" {
 			*word.own = *word.all
 		}
@@ -105,14 +105,15 @@ func (r Route) inherit(all Rules) Route {
 func (r *Route) options() ([]idempotency.Option, error) {
 	recovery, err := recoveryOf(r.Recovery)
 	fingerprint, err2 := fingerprintOf(r.Fingerprint)
-	if errs := errors.Join(err, err2); errs != nil {
+	reference, err3 := referenceOf(r.Reference)
+	if errs := errors.Join(err, err2, err3); errs != nil {
 		return nil, errs
 	}
 	if r.Timeout <= 0 {
 		return nil, fmt.Errorf("timeout: %v must be positive", r.Timeout)
 	}
 	opts := []idempotency.Option{
-		idempotency.WithRoute(r.Match), idempotency.WithRecovery(recovery), idempotency.WithFingerprint(fingerprint),
+		idempotency.WithRoute(r.Match), idempotency.WithRecovery(recovery), idempotency.WithFingerprint(fingerprint), idempotency.WithReference(reference),
 		idempotency.WithLimits(idempotency.Limits{RequestBody: r.RequestBody, ResponseBody: r.ResponseBody}),
 	}
 	when := func(set bool, o func() idempotency.Option) {

@@ -41,7 +41,7 @@ func (c *Config) build(store idempotency.Store, log logs, common ...idempotency.
 	if errs := errors.Join(err, err2); errs != nil {
 		return nil, nil, errs
 	}
-	t, err := newTable(c, store, scope, append(common, idempotency.WithLogger(log.Logger), idempotency.WithObserver(observe))...)
+	t, err := newTable(c, store, scope, append(common, idempotency.WithLogger(log.Logger), idempotency.WithObserver(observe), idempotency.WithFindableScope(c.Findable))...)
 	if err != nil {
 		return nil, nil, err
 	}

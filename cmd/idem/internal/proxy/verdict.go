@@ -86,10 +86,8 @@ func fingerprintOf(word string) (idempotency.FingerprintFunc, error) {
 	fields := strings.Split(list, ",")
 	for i, name := range fields {
 		fields[i] = strings.TrimSpace(name)
-		for part := range strings.SplitSeq(fields[i], ".") {
-			if strings.TrimSpace(part) != part || strings.HasPrefix(part, "/") || strings.HasPrefix(part, "$") {
-				return nil, fmt.Errorf("fingerprint: %q: field %q must be a name, or names with dots between them", word, fields[i])
-			}
+		if !isPath(fields[i]) {
+			return nil, fmt.Errorf("fingerprint: %q: field %q must be a name, or names with dots between them", word, fields[i])
 		}
 	}
 	var f idempotency.FingerprintFunc
