@@ -20,6 +20,7 @@ type headerDiff struct {
 	recorded []answer.Field // set, changed or removed: kept with the answer
 	added    []answer.Field // put behind the values of outer handlers: kept without theirs
 	live     []answer.Field // set or changed, for the first answer only
+	more     []answer.Field // put behind the values of outer handlers, for the first answer only
 	trailer  []string       // names announced in the field Trailer
 }
 
@@ -28,20 +29,23 @@ type headerDiff struct {
 // request-id and tracing fields anew for each request. The caller's own fields are none of the
 // handler's: what it makes of them counts for nothing.
 //
+// Outer is the header of outer handlers as it is now. Who holds their writer may have changed it during the run, as
+// middleware for sessions does when the handler saves one. That stays in the first answer, and belongs to no other.
+//
 // After an informational answer, a field that is missing is not one that was removed:
 // httputil.ReverseProxy clears the header then, and means only what it had added.
-func (d *headerDiff) take(before, after http.Header, informed bool) {
+func (d *headerDiff) take(before, outer, after http.Header, informed bool) {
 	d.trailer = slices.DeleteFunc(trailerNames(after["Trailer"]), d.rules.isOwn)
 	changed, kept := d.recorded, 0 // kept of before
 	for name, values := range after {
 		if strings.EqualFold(name, "Connection") {
 			d.rules.nominate(values)
 		}
-		outer, ok := before[name]
+		was, ok := before[name]
 		if ok && name != d.rules.echo {
 			kept++
 		}
-		if ok && slices.Equal(values, outer) || d.rules.isOwn(name) {
+		if ok && slices.Equal(values, was) || d.rules.isOwn(name) {
 			continue
 		}
 		if strings.HasPrefix(name, http.TrailerPrefix) || name == "Trailer" {
@@ -51,12 +55,15 @@ func (d *headerDiff) take(before, after http.Header, informed bool) {
 	}
 	d.recorded = changed[:0]
 	for _, f := range changed { // when all Connection fields are known
-		outer := before[f.Name]
-		n := len(outer)
+		was := before[f.Name]
+		n := len(was)
+		recorded, grown := d.rules.record(f.Name), len(f.Values) > n && slices.Equal(f.Values[:n], was)
 		switch {
-		case !d.rules.record(f.Name):
+		case !recorded && grown && (n > 0 || f.Name == "Set-Cookie" && len(outer[f.Name]) > 0):
+			d.more = append(d.more, answer.Field{Name: f.Name, Values: f.Values[n:]})
+		case !recorded:
 			d.live = append(d.live, f)
-		case n > 0 && len(f.Values) > n && slices.Equal(f.Values[:n], outer):
+		case grown && n > 0:
 			d.added = append(d.added, answer.Field{Name: f.Name, Values: f.Values[n:]})
 		default:
 			d.recorded = append(d.recorded, f)
@@ -68,8 +75,8 @@ func (d *headerDiff) take(before, after http.Header, informed bool) {
 	if kept == len(before) { // to count is faster than to walk through the map
 		return
 	}
-	for name := range before {
-		if _, ok := after[name]; !ok && !d.rules.isOwn(name) && !informed {
+	for name, was := range before {
+		if _, ok := after[name]; !ok && !d.rules.isOwn(name) && !informed && slices.Equal(outer[name], was) {
 			d.recorded = append(d.recorded, answer.Field{Name: name})
 		}
 	}
@@ -78,7 +85,7 @@ func (d *headerDiff) take(before, after http.Header, informed bool) {
 // own makes all values independent of the handler's header. The handler may change them in place as
 // soon as WriteHeader has returned, and net/http has copied them by then.
 func (d *headerDiff) own(space *answer.Space) {
-	for _, fields := range [...][]answer.Field{d.recorded, d.added, d.live} {
+	for _, fields := range [...][]answer.Field{d.recorded, d.added, d.live, d.more} {
 		for i, f := range fields {
 			fields[i].Values = space.Copy(f.Values)
 		}
@@ -114,7 +121,7 @@ func Checked(h http.Header, refusal string) (http.Header, error) {
 // Recorded returns the fields of h that a replay may repeat by the settings, sorted by name.
 func Recorded(h http.Header, set Settings) []answer.Field {
 	d := headerDiff{rules: rulesOf(&set)}
-	d.take(nil, h, false)
+	d.take(nil, nil, h, false)
 	slices.SortFunc(d.recorded, func(f, g answer.Field) int { return strings.Compare(f.Name, g.Name) })
 	return d.recorded
 }

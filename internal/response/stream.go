@@ -68,6 +68,9 @@ func (rec *Recorder) setFields(h http.Header) {
 	for _, f := range rec.diff.live {
 		setField(h, f)
 	}
+	for _, f := range rec.diff.more {
+		addField(h, f)
+	}
 }
 
 // sendTrailer ends an answer whose header is out. It keeps the names that have

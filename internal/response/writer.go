@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -63,7 +64,7 @@ func (rec *Recorder) writeHeader(status int) {
 	}
 	rec.wroteHeader = true
 	rec.status = status
-	rec.diff.take(rec.w.Header(), rec.header, rec.informed)
+	rec.diff.take(rec.before, rec.w.Header(), rec.header, rec.informed)
 	rec.takeDeclaredLength()
 	space := answer.NewSpace()
 	rec.diff.own(space)
@@ -89,19 +90,27 @@ func (rec *Recorder) comeLate() {
 }
 
 // inform sends a 1xx answer with the header as it is now. Then it takes the handler's fields
-// out again: the final answer is compared with what outer handlers have set.
+// out again: the final answer is compared with what outer handlers have set. What they add meanwhile stays.
 func (rec *Recorder) inform(status int) {
 	rec.informed = true
 	outer := rec.w.Header()
-	saved := outer.Clone()
-	for name, values := range rec.header.Clone() { // the values may be changed in place
-		if !rec.diff.rules.isOwn(name) {
-			outer[name] = values
-		}
+	saved, told := maps.Clone(outer), rec.header.Clone() // the values may be changed in place
+	maps.DeleteFunc(told, func(name string, _ []string) bool { return rec.diff.rules.isOwn(name) })
+	for name, values := range told {
+		outer[name] = slices.Clone(values)
 	}
 	rec.w.WriteHeader(status)
-	clear(outer)
-	maps.Copy(outer, saved)
+	for name, values := range told {
+		now := outer[name]
+		if len(now) < len(values) || !slices.Equal(now[:len(values)], values) {
+			continue // they have set another
+		}
+		if was := append(slices.Clip(saved[name]), now[len(values):]...); len(was) > 0 {
+			outer[name] = was
+		} else {
+			delete(outer, name)
+		}
+	}
 }
 
 // takeDeclaredLength reads the length that the handler declares, and records it: a replay has it
