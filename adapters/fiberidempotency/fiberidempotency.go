@@ -83,6 +83,7 @@ type exchange struct {
 	c       fiber.Ctx
 	context context.Context // of the request outside the guard
 	request *http.Request   // as the guard gets it
+	run     context.Context // that the handlers get
 	fields  http.Header     // of the response outside the guard
 	looks   bool            // the guard has idempotency.WithShadow
 	writer  *writer         // to which the guard answers
@@ -102,6 +103,9 @@ func (x *exchange) serve(h http.Handler, w http.ResponseWriter, r *http.Request)
 	h.ServeHTTP(w, r)
 }
 
+// Run lets idempotency.FromContext find the run by a fiber.Ctx, which is a context.Context.
+func (x *exchange) Run() context.Context { return x.run }
+
 // next calls the handlers after the guard.
 func next(w http.ResponseWriter, r *http.Request) {
 	x, _ := frame.From[*exchange](r.Context())
@@ -111,13 +115,17 @@ func next(w http.ResponseWriter, r *http.Request) {
 		x.look(w, r)
 		return
 	}
+	outer := c.Locals(frame.Mark)
 	// Deferred, because after a panic an outer middleware goes on.
 	defer func() {
 		if !timedOut(c) {
 			c.SetContext(x.context)
+			c.Locals(frame.Mark, outer)
 		}
 	}()
-	c.SetContext(r.Context())
+	x.run = r.Context()
+	c.SetContext(x.run)
+	c.Locals(frame.Mark, x)
 	if r == x.request { // the guard has nothing to do with it
 		x.passed = true
 		x.err = c.Next()

@@ -79,15 +79,19 @@ type exchange struct {
 	writer  gin.ResponseWriter // outside the guard
 	outside *http.Request      // likewise
 	request *http.Request      // as the guard gets it
+	run     context.Context    // that the handlers get
 	looks   bool               // the guard has idempotency.WithShadow
 	ran     bool
 	sent    bool // the handlers have let their status out
 }
 
+// Run lets idempotency.FromContext find the run by a gin.Context, which generated code takes for a context.Context.
+func (x *exchange) Run() context.Context { return x.run }
+
 // next calls the handlers after the guard.
 func next(w http.ResponseWriter, r *http.Request) {
 	x, _ := frame.From[*exchange](r.Context())
-	x.ran = true
+	x.ran, x.run = true, r.Context()
 	c := x.c
 	c.Request = r
 	outer, _ := c.Get(frame.Mark)
@@ -99,6 +103,7 @@ func next(w http.ResponseWriter, r *http.Request) {
 		}
 		c.Set(frame.Mark, outer)
 		c.Request, c.Writer = x.outside, x.writer
+		frame.HandBack(x.outside, x.request)
 	}()
 	if r == x.request { // the guard has nothing to do with it
 		c.Next()

@@ -79,11 +79,23 @@ func (o *Operation) Holds(st store.Store, name string) bool {
 
 type operationKey struct{}
 
+// Mark is the name of a value that the module of a framework leaves in the framework's own context: the request that
+// the context serves. Such a context may be a context.Context that finds names and not the values of the request's
+// own context. Then the value's method Run leads to that.
+const Mark = "example.com/idempotency"
+
 // FromContext returns the operation of the run that ctx belongs to. It reports false
 // outside of a run: for requests without a key, on routes without a guard, and for
 // handlers that are called directly, in tests for example.
 func FromContext(ctx context.Context) (*Operation, bool) {
 	o, ok := ctx.Value(operationKey{}).(*Operation)
+	if ok {
+		return o, true
+	}
+	request, ok := ctx.Value(Mark).(interface{ Run() context.Context })
+	if ok {
+		o, ok = request.Run().Value(operationKey{}).(*Operation)
+	}
 	return o, ok
 }
 

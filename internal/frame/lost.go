@@ -12,7 +12,7 @@ import (
 // context serves. When the chain has returned, the framework gives the context to another request, and clears
 // its values first. A timeout outside the guard that goes on without the handler makes it do so in the middle of
 // a run, whose middleware finds another value then.
-const Mark = "example.com/idempotency"
+const Mark = engine.Mark
 
 var errLost = errors.New("idempotency: the framework has given the context of a run to another request, because a timeout outside the guard has gone on without the handler: nothing is recorded, and either request can get the data of the other. Put the timeout around the whole server, http.TimeoutHandler(server, d, text), or set only a deadline, which the handler obeys")
 
