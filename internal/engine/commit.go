@@ -90,7 +90,7 @@ func (u *Run) commit(t Task, tx store.Transaction, v Verdict) (Verdict, bool) {
 	var refused *store.RolledBackError
 	switch {
 	case err == nil:
-		l.bearWitness()
+		l.bearWitness(l.claim.Owner)
 		l.end()
 		return v, true
 	case errors.Is(err, store.ErrNotOwner):

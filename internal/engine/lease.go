@@ -148,10 +148,10 @@ func newOwner() (o store.Owner) {
 	return o
 }
 
-// bearWitness notes that the record is completed. A store of this process does not forget it.
-func (l *Lease) bearWitness() {
+// bearWitness notes that an owner has completed the record. A store of this process does not forget it.
+func (l *Lease) bearWitness(o store.Owner) {
 	if !l.core.local {
-		l.core.witnesses.Add(report.Witness{Name: l.Name, Owner: l.claim.Owner, Route: l.Route, Began: note.Read(l.claim.Note).Started, TTL: l.rules.TTL})
+		l.core.witnesses.Add(report.Witness{Name: l.Name, Owner: o, Route: l.Route, Began: note.Read(l.claim.Note).Started, TTL: l.rules.TTL})
 	}
 }
 

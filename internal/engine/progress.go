@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"example.com/idempotency/store"
 )
@@ -34,6 +35,17 @@ func (p *progress) take(name string, found map[string][]byte) (why string) {
 	}
 	p.steps.names[name] = true
 	return ""
+}
+
+// begin counts an effect that is about to begin, and reports whether it may. When the run has ended, it has been judged by
+// those that were counted.
+func (p *progress) begin(effects *atomic.Int32) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.ended {
+		effects.Add(1)
+	}
+	return !p.ended
 }
 
 // may notes whether a step that must not be repeated may have happened.

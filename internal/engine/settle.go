@@ -167,7 +167,7 @@ func (s *settlement) conclude(timeout time.Duration) error {
 			s.unrecorded = err
 		}
 		if err == nil {
-			s.lease.bearWitness()
+			s.lease.bearWitness(s.owner)
 		}
 		return err
 	case rules.Held:

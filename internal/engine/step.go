@@ -51,12 +51,12 @@ func findStep[T any](ctx context.Context, op *Operation, codec Codec, r *stepRep
 	}
 	switch {
 	case recorded == nil || recorded[0] == seal.StepUndone:
+	case recorded[0] != seal.StepStarted && !op.progress.begin(&op.effects):
+		return none, false, endedBefore(name)
 	case recorded[0] == seal.StepValue:
-		op.effects.Add(1)
 		value, err = decodeStep[T](codec, name, recorded[1:])
 		return value, true, err
 	case recorded[0] == seal.StepError:
-		op.effects.Add(1)
 		return none, true, Permanent(errors.New(string(recorded[1:])))
 	case recorded[0] == seal.StepStarted:
 		r.result = event.StepUncertain
@@ -75,7 +75,6 @@ func runStep[T any](ctx context.Context, op *Operation, fn func(ctx context.Cont
 		return none, err
 	}
 	resumed := op.resumes() && !t.AtMostOnce // under AtMostOnce, a step that was begun has a mark
-	op.effects.Add(1)                        // one that may happen
 	r.result = event.StepFailed
 	value, err := fn(&stepContext{Context: ctx, op: op, intent: op.intent(), name: name, resumed: resumed})
 	switch {
@@ -116,11 +115,16 @@ func (o *Operation) unmark(name string, atMostOnce bool) error {
 	return o.recordStep(name, []byte{seal.StepUndone})
 }
 
+func stepMisuse(name, what string) error {
+	return fmt.Errorf("%w: step %q: %s", ErrStepMisuse, name, what)
+}
+
+// endedBefore is the error of a step whose run has ended before it.
+func endedBefore(name string) error { return stepMisuse(name, "the run has ended") }
+
 // beginStep checks a step and returns the value that an earlier attempt recorded, or nil.
 func (o *Operation) beginStep(ctx context.Context, name string) ([]byte, error) {
-	misuse := func(what string) error {
-		return fmt.Errorf("%w: step %q: %s", ErrStepMisuse, name, what)
-	}
+	misuse := func(what string) error { return stepMisuse(name, what) }
 	if name == "" || len(name) > maxStepName {
 		return nil, misuse("a name has 1 to 255 bytes")
 	}
@@ -145,8 +149,8 @@ func (o *Operation) beginStep(ctx context.Context, name string) ([]byte, error) 
 	return value, err
 }
 
-// mayBegin returns nil if the step may begin: its result can be recorded, and the run surely holds
-// its claim, even after the mark of AtMostOnce has been recorded.
+// mayBegin returns nil if the step may begin: its result can be recorded, the run surely holds
+// its claim, and it has not ended. The effect is counted then.
 func (o *Operation) mayBegin(name string, atMostOnce bool) error {
 	if err := o.maySaveStep(name); err != nil {
 		return err
@@ -154,21 +158,43 @@ func (o *Operation) mayBegin(name string, atMostOnce bool) error {
 	if !atMostOnce {
 		o.lease.keepClaim()
 	}
-	valid := o.Valid()
-	if valid && atMostOnce {
-		if err := o.recordStep(name, []byte{seal.StepStarted}); err != nil {
-			return fmt.Errorf("idempotency: step %q was not begun: %w", name, err)
-		}
-		o.lease.kept.Store(true) // the mark comes after the claim, and is durable
-		o.progress.may(name, true)
-		if valid = o.Valid(); !valid {
-			// If the mark stayed, the next attempt would take the step for begun and hold the key.
-			_ = o.unmark(name, true)
-		}
-	}
-	if !valid {
-		o.lease.lose(nil)
-		return fmt.Errorf("step %q: %w", name, ErrLeaseLost)
+	switch {
+	case !o.progress.begin(&o.effects):
+		return endedBefore(name)
+	case !o.Valid():
+		o.effects.Add(-1)
+		return o.lostBefore(name)
+	case atMostOnce:
+		return o.mark(name)
 	}
 	return nil
+}
+
+// mark records that a step of AtMostOnce begins, and returns nil if it still may then. Its effect has been counted: an
+// attempt that finds the mark cannot know whether there was one.
+func (o *Operation) mark(name string) (err error) {
+	if err = o.recordStep(name, []byte{seal.StepStarted}); err != nil {
+		o.effects.Add(-1)
+		return fmt.Errorf("idempotency: step %q was not begun: %w", name, err)
+	}
+	o.lease.kept.Store(true) // the mark comes after the claim, and is durable
+	o.progress.may(name, true)
+	switch {
+	case o.progress.hasEnded():
+		err = endedBefore(name)
+	case !o.Valid():
+		err = o.lostBefore(name)
+	default:
+		return nil
+	}
+	// If the mark stayed, the next attempt would take the step for begun and hold the key.
+	_ = o.unmark(name, true)
+	o.effects.Add(-1)
+	return err
+}
+
+// lostBefore is the error of a step whose run has lost its claim before it.
+func (o *Operation) lostBefore(name string) error {
+	o.lease.lose(nil)
+	return fmt.Errorf("step %q: %w", name, ErrLeaseLost)
 }

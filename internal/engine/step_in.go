@@ -70,7 +70,6 @@ func (t *transactedStep[T]) run(ctx context.Context, transact transact) (T, erro
 		return none, err
 	}
 	t.resumed, t.failed = op.resumes(), true
-	op.effects.Add(1) // one that may be committed
 	t.report.result = event.StepNotRecorded
 	err := transact(ctx, store.StepRecord{Key: op.lease.Name, Owner: op.lease.claim.Owner, Name: name}, t.work)
 	op.progress.charge(name, t.stored) // it may have been committed, whatever the error

@@ -3,6 +3,7 @@ package recordtest
 import (
 	"fmt"
 	"net/http"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,4 +88,34 @@ func forget(t *testing.T, st *listed, gone ...store.Entry) {
 	for _, e := range gone {
 		require.NoError(t, st.inspected.Forget(t.Context(), e.Key, e.Record.Seen()))
 	}
+}
+
+// A run that was overtaken, and records its answer all the same, as another owner, has a record that is not lost.
+func TestLateAnswerIsNotLost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		st := newListed()
+		d := newDesk(t, st, idempotency.WithLease(time.Minute), idempotency.WithRecovery(idempotency.Rerun))
+		entered, answer := make(chan struct{}), make(chan struct{})
+		goOn := sync.OnceFunc(func() { close(answer) })
+		defer goOn()
+		d.runs.Handler = func(w http.ResponseWriter, _ *http.Request, _ int64) {
+			close(entered)
+			<-answer
+			w.WriteHeader(http.StatusCreated)
+		}
+		d.reconcile(t)
+		go d.route.Do(t, guardtest.Call{Key: "k"})
+		<-entered
+		st.On("renew", guardtest.Always(guardtest.Refuse))
+		ticks(2)
+		other := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st.inspected).Handler(http.HandlerFunc(
+			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) })))
+		require.Equal(t, http.StatusTooManyRequests, other.Do(t, guardtest.Call{Key: "k"}).Status)
+		st.On("renew", nil)
+		goOn()
+		ticks(3)
+		require.True(t, d.route.Do(t, guardtest.Call{Key: "k"}).Replayed())
+		require.Empty(t, d.only(event.RecordGone))
+	})
 }
