@@ -78,6 +78,7 @@ func run(w http.ResponseWriter, r *http.Request) {
 		}
 		c.Set(frame.Mark, outer)
 		c.SetRequest(x.outside)
+		frame.HandBack(x.outside, x.request)
 		c.SetResponse(x.response)
 	}()
 	c.SetRequest(r)

@@ -251,3 +251,12 @@ func TestSilentRoutes(t *testing.T) {
 		return frametest.ServeHTTP(t, e)
 	})
 }
+
+func TestTemporaryFiles(t *testing.T) {
+	t.Parallel()
+	frametest.TemporaryFiles(t, func(t testing.TB, guard *idempotency.Guard, parse func(*http.Request)) string {
+		e := newEcho()
+		e.POST("/files", func(c *echo.Context) error { parse(c.Request()); return c.NoContent(http.StatusCreated) }, echoidempotency.Middleware(guard))
+		return frametest.ServeHTTP(t, e) + "/files"
+	})
+}

@@ -69,3 +69,28 @@ func TestHandleContextTellsTheOutcome(t *testing.T) {
 		}
 	}
 }
+
+func TestTemporaryFiles(t *testing.T) {
+	t.Parallel()
+	frametest.TemporaryFiles(t, func(t testing.TB, guard *idempotency.Guard, parse func(*http.Request)) string {
+		e := gin.New()
+		e.POST("/files", ginidempotency.Middleware(guard), func(c *gin.Context) { parse(c.Request); c.Status(http.StatusCreated) })
+		return frametest.ServeHTTP(t, e) + "/files"
+	})
+}
+
+// Generated code, such as oapi-codegen's, gives implementations the gin.Context for a context.Context.
+func TestOwnContextHasTheRun(t *testing.T) {
+	t.Parallel()
+	frametest.OwnContext(t, func(t testing.TB, guard *idempotency.Guard, charge func(context.Context) error) string {
+		e := gin.New()
+		e.POST("/charges", ginidempotency.Middleware(guard), func(c *gin.Context) {
+			if charge(c) != nil {
+				c.Status(http.StatusInternalServerError)
+				return
+			}
+			c.Status(http.StatusCreated)
+		})
+		return frametest.ServeHTTP(t, e) + "/charges"
+	})
+}
