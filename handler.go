@@ -75,7 +75,7 @@ func (h *handlerRun) Report(e event.Event) event.Event {
 // guard, because an adapter gave the framework a writer of its own.
 
 var (
-	errSilent = errors.New("idempotency: the handler returned without a status and without a byte; usually an adapter lets a framework answer past the guard: use the module for it, such as ginidempotency or echoidempotency, and keep what answers errors inside the guard")
+	errSilent = errors.New("idempotency: the handler returned without a status and without a byte; either it says nothing, or an adapter lets a framework answer past the guard: use the framework's module, and keep what answers errors inside the guard")
 	errPast   = errors.New("idempotency: the handler answered past the guard, so its answer is not recorded, and retries are refused: use the module for the framework, such as ginidempotency or humaidempotency, and inside it neither the writer of the framework nor its router")
 	errLater  = errors.New("idempotency: the handler returned without a status and without a byte, and iris may have answered by a writer of its own: the answer is not recorded, and retries are refused. Put the guard around the whole application of iris, or WithSilence(Final) where a handler of net/http means an empty 200")
 	errLate   = errors.New("idempotency: the handler wrote after it had returned without an answer; it must not return before its goroutines have answered")
