@@ -18,20 +18,26 @@ if [ -z "$targets" ]; then
 	exit 1
 fi
 
+# inputs counts those that are kept for a target.
+inputs() { find "$1" -type f 2>/dev/null | wc -l; }
+
 # fuzz is given a directory and a target in it.
 fuzz() {
-	local name=${1//\//_} log=$out/$2.log pid rc=0 now before=
+	local name=${1//\//_} log=$out/$2.log pid rc=0 found before now
 	cd "$1" || return
+	found=$cache/$(<"$out/$name.package")
 	"$out/$name.test" -test.run='^$' -test.fuzz="^$2\$" -test.fuzztime="${budget}s" -test.fuzzminimizetime=100x -test.parallel=1 \
-		-test.fuzzcachedir="$cache/$(<"$out/$name.package")" </dev/null >"$log" 2>&1 &
+		-test.fuzzcachedir="$found" </dev/null >"$log" 2>&1 &
 	pid=$!
-	while sleep 2 && kill -0 "$pid" 2>/dev/null; do
-		now=$(sed -nE 's/.*new interesting: ([0-9]+).*/\1/p' "$log" | tail -n 1)
-		if [ -n "$before" ] && [ $((now - before)) -lt "$least" ]; then
+	# First it tries what is known. Then it says only every three seconds what is new, but writes it at once.
+	while kill -0 "$pid" 2>/dev/null && ! grep -qs 'now fuzzing' "$log"; do sleep 0.1; done
+	now=$(inputs "$found/$2")
+	while before=$now && sleep 2 && kill -0 "$pid" 2>/dev/null; do
+		now=$(inputs "$found/$2")
+		if [ $((now - before)) -lt "$least" ]; then
 			kill -INT "$pid" 2>/dev/null || true
 			break
 		fi
-		before=$now # empty while it tries what is known
 	done
 	wait "$pid" || rc=$?
 	# Up to Go 1.26 the end of -fuzztime is reported as a failure if a worker is
@@ -43,7 +49,7 @@ fuzz() {
 	fi
 	echo "$1 $2 $(grep '^fuzz: elapsed' "$log" | tail -n 1)"
 }
-export -f fuzz
+export -f fuzz inputs
 
 while read -r dir; do
 	# Other than with -fuzz, only our packages count what was reached, and what reads requests before them: all

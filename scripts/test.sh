@@ -31,10 +31,11 @@ computes+='|examples/(observability|openapi|routers)(/.*)?'
 computes+='|internal/(aesgcm|answer|bench|chunks|cursor|digest|engine/note|engine/seal|expiry|formtest|history|intern|jcs'
 computes+='|keyheader|microbench|modeltest|oldest|policytest|redisproto|rules|security|slab|slotindex|token))$'
 packages=$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' work)
-mapfile -t plain < <(grep -E "$computes" <<<"$packages")
-# Those that take longest, the stores with databases, are the last of the list. They begin first, or one of them
-# would go on alone at the end.
+# Those that take longest, the stores with databases and the root, are the last and the first of the list. They begin
+# first, or one of them would go on alone at the end.
+mapfile -t plain < <(grep -E "$computes" <<<"$packages" | tac)
 mapfile -t race < <(grep -vE "$computes" <<<"$packages" | tac)
+race=("${race[-1]}" "${race[@]::${#race[@]}-1}")
 
 ran=() # but for those of which more runs with Redis
 if [ $# -eq 0 ] && [ -s "${README_EVENTS:-}" ]; then
