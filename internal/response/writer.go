@@ -94,10 +94,10 @@ func (rec *Recorder) comeLate() {
 func (rec *Recorder) inform(status int) {
 	rec.informed = true
 	outer := rec.w.Header()
-	saved, told := maps.Clone(outer), rec.header.Clone() // the values may be changed in place
+	saved, told := maps.Clone(outer), maps.Clone(rec.header)
 	maps.DeleteFunc(told, func(name string, _ []string) bool { return rec.diff.rules.isOwn(name) })
 	for name, values := range told {
-		outer[name] = slices.Clone(values)
+		outer[name] = slices.Clone(values) // they may be changed in place
 	}
 	rec.w.WriteHeader(status)
 	for name, values := range told {
