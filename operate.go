@@ -155,7 +155,8 @@ func (g *Guard) Erase(ctx context.Context, what Erasing) (Erased, error) {
 // records, some thousands in each tick, because an index may have lost one.
 //
 // It also asks for the last four records that its process has completed, and reports those that are
-// gone as [event.RecordGone]: the store has forgotten what it had acknowledged.
+// gone as [event.RecordGone]: the store has forgotten what it had acknowledged. And it looks for the mark of the store's
+// birth, as [Guard.Check] does: a store that is not the one of the tick before is an [event.StoreReset].
 //
 // If the store fails, the next tick goes on. That is reported once, as event.StoreError with the Op
 // "list", until the store works again. Several processes may reconcile at once: one of them settles
@@ -166,6 +167,22 @@ func (g *Guard) Erase(ctx context.Context, what Erasing) (Erased, error) {
 // of Reconcile; that is reported as event.StoreError with the Op "resolve".
 func (g *Guard) Reconcile(ctx context.Context, every time.Duration) error {
 	return g.route.engine.Reconcile(ctx, every)
+}
+
+// Check asks the store whether it can be trusted with records, if it can tell, as that of Redis can, and whether it still is
+// the store that this process knew. Call it at start, and whenever you like.
+//
+// For that, the first Check or [Guard.Reconcile] of all processes leaves a mark in the store: a record of the library itself
+// ([store.IsOwn]), which says when the store was born, or rather first seen. The process remembers the mark. If a later
+// look finds another one, or none and makes one, the store was emptied or replaced in between, and keys from before run
+// again: that is an [event.StoreReset] and an error of Check, once. A process that starts knows of no mark yet. A memory
+// store has none, because it ends together with what its process remembers, and neither has a store that is not a
+// [store.Inspector].
+//
+// The error joins all that was found: what the store says, that it was reset, or that its mark cannot be read or made,
+// with the error of the store.
+func (g *Guard) Check(ctx context.Context) error {
+	return g.route.engine.Check(ctx)
 }
 
 // Lookup returns what is known of a key. It changes nothing, and does not read the recorded

@@ -129,7 +129,8 @@ func TestLookupTellsEachState(t *testing.T) {
 	})
 }
 
-// A faultInspector is a FaultStore that can be inspected; the calls are named "get".
+// A faultInspector is a FaultStore that can be inspected; the calls are named "get", and "get-own" for a record of the
+// library itself.
 type faultInspector struct {
 	*guardtest.FaultStore
 	inspected *idempotency.MemoryStore
@@ -140,7 +141,11 @@ func (s *faultInspector) SaveStep(ctx context.Context, key string, o store.Owner
 }
 
 func (s *faultInspector) Get(ctx context.Context, key string) (rec store.Record, err error) {
-	err = s.Call(ctx, "get", func(idempotency.Store) error {
+	call := "get"
+	if store.IsOwn(key) {
+		call = "get-own"
+	}
+	err = s.Call(ctx, call, func(idempotency.Store) error {
 		rec, err = s.inspected.Get(ctx, key)
 		return err
 	})
