@@ -33,15 +33,16 @@ func (g *Guard) Resolve(ctx context.Context, k Key, seen store.Seen, res Resolut
 }
 
 // Forget removes what is known of a key, in any state but a run in flight: the next
-// request with it runs as the first. seen is what was seen of the key, usually by
+// request with it runs as the first. It leaves a tombstone, by which [Guard.Lookup] tells who has
+// forgotten the record, and why: see [WithTombstones]. seen is what was seen of the key, usually by
 // [Guard.Lookup]; see [RecordInfo.Seen]. Key{Record: name} forgets a record whose key is not
 // known. A record that cannot be read ([ErrCorrupt]) is
 // forgotten if that is what was seen: Seen{State: store.Corrupt}. A value of another type that
 // somebody has written there is none of the store's, and stays. Forgetting what is not known
 // is success. Each success is reported as [event.Forgotten].
 //
-// Errors: [ErrChanged] when another run has the key by now, when the key is in another state, or
-// a run is in flight: look at it again; [ErrCorrupt] when the record cannot be read and another
+// Errors: [ErrChanged] when another run has the key by now, when the key is in another state, when
+// a run is in flight, or when somebody else forgets it at this moment: look at it again; [ErrCorrupt] when the record cannot be read and another
 // state was seen; [ErrNoInspector]; and those of the store. A record that a newer version of
 // this package has made, in a form that this one does not know, is not forgotten: that is an
 // error of the store, and a process of the newer version can forget it.
@@ -123,7 +124,8 @@ type Erased struct{ Completed, Unanswered, Held, InFlight, HeldLeft, Changed int
 // Erase forgets all records of a scope, on routes with [WithFindableScope], as [Guard.Forget] forgets one: when a tenant goes,
 // for example, and its answers must not stay. It leaves what runs, what is held unless the Erasing says otherwise, and what comes
 // while it looks; so let the tenant in no more, and repeat it until nothing is left. Records from before the option, or of another
-// secret, are not found. Each record that was erased is reported as [event.Forgotten], with the decision.
+// secret, are not found. Each record that was erased is reported as [event.Forgotten], with the decision, and leaves a
+// tombstone as by Forget ([WithTombstones]): let the Reason not name the tenant.
 //
 // Errors: those of [Guard.Find] and of Forget but [ErrChanged]. What was done until then is returned, too.
 func (g *Guard) Erase(ctx context.Context, what Erasing) (Erased, error) {
@@ -194,22 +196,31 @@ func (g *Guard) Check(ctx context.Context) error {
 // what is derived from the key. If the route keeps keys ([WithKeptKeys]) and the guard has its
 // sealer, it tells them too.
 //
+// Of a key without a record, RecordInfo.Forgotten tells what was forgotten of it, by whom and why, for as long as
+// [WithTombstones] says. The error is [ErrNotFound] all the same.
+//
 // Errors: [ErrNotFound], [ErrCorrupt], [ErrNoInspector], and those of the store. A record in a
 // form that only a newer version of this package knows is [ErrUnreadableHere]: look with the
 // newer version.
 func (g *Guard) Lookup(ctx context.Context, k Key) (RecordInfo, error) {
-	return g.route.lookup(ctx, intent.Key(k))
+	return told(g.route.engine.LookInto(ctx, intent.Key(k)))
 }
 
-func (rt *route) lookup(ctx context.Context, k intent.Key) (RecordInfo, error) {
-	found, err := rt.engine.Lookup(ctx, k)
+// told returns what a lookup has found, for programs.
+func told(found engine.Found, err error) (RecordInfo, error) {
+	info := RecordInfo{Key: Key(found.Key), Record: found.Key.Name()}
 	switch {
+	case err == nil:
+		return infoOf(found), nil
 	case errors.Is(err, ErrCorrupt):
-		return RecordInfo{Key: Key(k), Record: k.Name(), State: store.Corrupt}, err
-	case err != nil:
+		info.State = store.Corrupt
+	case found.Forgotten == nil:
 		return RecordInfo{}, err
+	default:
+		was := infoOf(engine.Found{Key: intent.Key{Record: info.Record}, Record: *found.Forgotten})
+		info.Forgotten = &was
 	}
-	return infoOf(found), nil
+	return info, err
 }
 
 // Stats are what a guard is busy with in this process at one moment; see [Guard.Stats].

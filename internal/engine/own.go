@@ -45,5 +45,18 @@ func (e *Engine) makeOwn(ctx context.Context, name, label string, done store.Com
 	_, err = bounded(ctx, e.core, "complete", storeTimeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, e.core.store.Complete(ctx, name, c.Owner, done)
 	})
+	rec.Owner, rec.State = c.Owner, store.Completed
 	return rec, err
+}
+
+// removeOwn removes such a record, if it is what was seen.
+func (e *Engine) removeOwn(ctx context.Context, name string, seen store.Seen) error {
+	inspector, ok := e.core.store.(store.Inspector)
+	if !ok {
+		return ErrNoInspector
+	}
+	_, err := bounded(ctx, e.core, "forget", storeTimeout, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, inspector.Forget(ctx, name, seen)
+	})
+	return err
 }

@@ -43,6 +43,12 @@ func TestSweep(t *testing.T) {
 	require.NoError(t, err)
 }
 
+func TestTombstone(t *testing.T) {
+	t.Parallel()
+	s, _ := newStore(t, pgtest.Shared(t).Pool(t))
+	guardtest.RequireTombstone(t, s)
+}
+
 // The table is emptied, and the processes that know its birth tell. What they leave is swept like any record: not now.
 func TestBirth(t *testing.T) {
 	t.Parallel()

@@ -16,6 +16,11 @@ import (
 	"example.com/idempotency/stores/sqlitestore"
 )
 
+func TestTombstone(t *testing.T) {
+	t.Parallel()
+	guardtest.RequireTombstone(t, open(t, filepath.Join(t.TempDir(), "records.db")))
+}
+
 // The file is emptied, and the processes that know its birth tell.
 func TestBirth(t *testing.T) {
 	t.Parallel()

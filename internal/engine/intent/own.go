@@ -16,3 +16,6 @@ func own(kind, about string) string {
 	sum := sha256.Sum256([]byte("idempotency record" + kind + about))
 	return (kind + base64.RawURLEncoding.EncodeToString(sum[:]))[:recordNameLen]
 }
+
+// Tombstone returns the name of what is left of a record that was forgotten.
+func Tombstone(record string) string { return own(".forgotten.", record) }
