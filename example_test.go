@@ -395,6 +395,26 @@ func ExampleWithReference() {
 	// 2 <nil>
 }
 
+// Somebody asks where a record has gone.
+func ExampleWithTombstones() {
+	guard := guardFor(idempotency.WithTombstones(7 * 24 * time.Hour))
+	h := guard.Handler(http.HandlerFunc(charge))
+	send(h, "key-1", "{}")
+	ctx, key := context.Background(), idempotency.Key{Scope: "customer-1", Value: "key-1"}
+	info, _ := guard.Lookup(ctx, key)
+	_ = guard.Forget(ctx, key, info.Seen(), idempotency.Decision{Actor: "ada", Reason: "a test order"})
+	gone, err := guard.Lookup(ctx, key)
+	fmt.Println(errors.Is(err, idempotency.ErrNotFound))
+	was := gone.Forgotten
+	fmt.Printf("%v, attempt %d, forgotten by %s: %s\n", was.State, was.Attempt, was.Decisions[0].Actor, was.Decisions[0].Reason)
+	send(h, "key-1", "{}")
+	// Output:
+	// 201 charged
+	// true
+	// completed, attempt 1, forgotten by ada: a test order
+	// 201 charged
+}
+
 func ExampleWithObserver() {
 	counts := map[event.Kind]int{}
 	guard := guardFor(idempotency.WithObserver(func(_ context.Context, e event.Event) {

@@ -68,7 +68,7 @@ func (rt *route) lookUp(r *http.Request, d *decision) (rec RecordInfo, ok bool) 
 		return rec, false
 	}
 	d.key = d.id.Name()
-	rec, err := rt.lookup(r.Context(), d.id)
+	rec, err := told(rt.engine.Lookup(r.Context(), d.id))
 	switch {
 	case err == nil && rec.State == store.Completed && rt.set.authorizeReplay != nil:
 		if err := rt.set.authorizeReplay(r, rec); err != nil {

@@ -33,15 +33,16 @@ func (g *Guard) Resolve(ctx context.Context, k Key, seen store.Seen, res Resolut
 }
 
 // Forget removes what is known of a key, in any state but a run in flight: the next
-// request with it runs as the first. seen is what was seen of the key, usually by
+// request with it runs as the first. It leaves a tombstone, by which [Guard.Lookup] tells who has
+// forgotten the record, and why: see [WithTombstones]. seen is what was seen of the key, usually by
 // [Guard.Lookup]; see [RecordInfo.Seen]. Key{Record: name} forgets a record whose key is not
 // known. A record that cannot be read ([ErrCorrupt]) is
 // forgotten if that is what was seen: Seen{State: store.Corrupt}. A value of another type that
 // somebody has written there is none of the store's, and stays. Forgetting what is not known
 // is success. Each success is reported as [event.Forgotten].
 //
-// Errors: [ErrChanged] when another run has the key by now, when the key is in another state, or
-// a run is in flight: look at it again; [ErrCorrupt] when the record cannot be read and another
+// Errors: [ErrChanged] when another run has the key by now, when the key is in another state, when
+// a run is in flight, or when somebody else forgets it at this moment: look at it again; [ErrCorrupt] when the record cannot be read and another
 // state was seen; [ErrNoInspector]; and those of the store. A record that a newer version of
 // this package has made, in a form that this one does not know, is not forgotten: that is an
 // error of the store, and a process of the newer version can forget it.
@@ -123,7 +124,8 @@ type Erased struct{ Completed, Unanswered, Held, InFlight, HeldLeft, Changed int
 // Erase forgets all records of a scope, on routes with [WithFindableScope], as [Guard.Forget] forgets one: when a tenant goes,
 // for example, and its answers must not stay. It leaves what runs, what is held unless the Erasing says otherwise, and what comes
 // while it looks; so let the tenant in no more, and repeat it until nothing is left. Records from before the option, or of another
-// secret, are not found. Each record that was erased is reported as [event.Forgotten], with the decision.
+// secret, are not found. Each record that was erased is reported as [event.Forgotten], with the decision, and leaves a
+// tombstone as by Forget ([WithTombstones]): let the Reason not name the tenant.
 //
 // Errors: those of [Guard.Find] and of Forget but [ErrChanged]. What was done until then is returned, too.
 func (g *Guard) Erase(ctx context.Context, what Erasing) (Erased, error) {
@@ -155,7 +157,8 @@ func (g *Guard) Erase(ctx context.Context, what Erasing) (Erased, error) {
 // records, some thousands in each tick, because an index may have lost one.
 //
 // It also asks for the last four records that its process has completed, and reports those that are
-// gone as [event.RecordGone]: the store has forgotten what it had acknowledged.
+// gone as [event.RecordGone]: the store has forgotten what it had acknowledged. And it looks for the mark of the store's
+// birth, as [Guard.Check] does: a store that is not the one of the tick before is an [event.StoreReset].
 //
 // If the store fails, the next tick goes on. That is reported once, as event.StoreError with the Op
 // "list", until the store works again. Several processes may reconcile at once: one of them settles
@@ -168,6 +171,22 @@ func (g *Guard) Reconcile(ctx context.Context, every time.Duration) error {
 	return g.route.engine.Reconcile(ctx, every)
 }
 
+// Check asks the store whether it can be trusted with records, if it can tell, as that of Redis can, and whether it still is
+// the store that this process knew. Call it at start, and whenever you like.
+//
+// For that, the first Check or [Guard.Reconcile] of all processes leaves a mark in the store: a record of the library itself
+// ([store.IsOwn]), which says when the store was born, or rather first seen. The process remembers the mark. If a later
+// look finds another one, or none and makes one, the store was emptied or replaced in between, and keys from before run
+// again: that is an [event.StoreReset] and an error of Check, once. A process that starts knows of no mark yet. A memory
+// store has none, because it ends together with what its process remembers, and neither has a store that is not a
+// [store.Inspector].
+//
+// The error joins all that was found: what the store says, that it was reset, or that its mark cannot be read or made,
+// with the error of the store.
+func (g *Guard) Check(ctx context.Context) error {
+	return g.route.engine.Check(ctx)
+}
+
 // Lookup returns what is known of a key. It changes nothing, and does not read the recorded
 // answer, which may be large or in the seal of another process. Of a record that cannot be read
 // nothing is known but that: its state is [store.Corrupt], and the error is [ErrCorrupt].
@@ -177,22 +196,31 @@ func (g *Guard) Reconcile(ctx context.Context, every time.Duration) error {
 // what is derived from the key. If the route keeps keys ([WithKeptKeys]) and the guard has its
 // sealer, it tells them too.
 //
+// Of a key without a record, RecordInfo.Forgotten tells what was forgotten of it, by whom and why, for as long as
+// [WithTombstones] says. The error is [ErrNotFound] all the same.
+//
 // Errors: [ErrNotFound], [ErrCorrupt], [ErrNoInspector], and those of the store. A record in a
 // form that only a newer version of this package knows is [ErrUnreadableHere]: look with the
 // newer version.
 func (g *Guard) Lookup(ctx context.Context, k Key) (RecordInfo, error) {
-	return g.route.lookup(ctx, intent.Key(k))
+	return told(g.route.engine.LookInto(ctx, intent.Key(k)))
 }
 
-func (rt *route) lookup(ctx context.Context, k intent.Key) (RecordInfo, error) {
-	found, err := rt.engine.Lookup(ctx, k)
+// told returns what a lookup has found, for programs.
+func told(found engine.Found, err error) (RecordInfo, error) {
+	info := RecordInfo{Key: Key(found.Key), Record: found.Key.Name()}
 	switch {
+	case err == nil:
+		return infoOf(found), nil
 	case errors.Is(err, ErrCorrupt):
-		return RecordInfo{Key: Key(k), Record: k.Name(), State: store.Corrupt}, err
-	case err != nil:
+		info.State = store.Corrupt
+	case found.Forgotten == nil:
 		return RecordInfo{}, err
+	default:
+		was := infoOf(engine.Found{Key: intent.Key{Record: info.Record}, Record: *found.Forgotten})
+		info.Forgotten = &was
 	}
-	return infoOf(found), nil
+	return info, err
 }
 
 // Stats are what a guard is busy with in this process at one moment; see [Guard.Stats].

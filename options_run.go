@@ -131,6 +131,22 @@ func WithFindableScope(on bool) Option {
 	return optionFunc(func(s *settings) { s.rules.FindableScope = on })
 }
 
+// WithTombstones sets for how long it stays known who has forgotten a record, and why. The default is 30 days. Zero or less
+// leaves nothing. The most is ten years.
+//
+// [Guard.Forget] and [Guard.Erase] leave a tombstone: what the record was (state, route, attempt and age), and the last
+// decisions about it, of which the last is the forgetting. [Guard.Lookup] returns it in [RecordInfo].Forgotten, with
+// [ErrNotFound]. The next request with the key does not meet it: the key is as one that was never used. Clients do not
+// see it, [Guard.LookupHandler] neither.
+//
+// A tombstone is a record of the library itself ([store.IsOwn]) under a digest of the record's name. It has no answer, no
+// steps and no key. What people have written as Actor and Reason stands in it, unsealed: put nothing personal there that
+// has to be erased. A full store takes none: then the record is removed all the same, and an [event.StoreError] with the Op
+// "tombstone" is reported.
+func WithTombstones(d time.Duration) Option {
+	return optionFunc(func(s *settings) { s.rules.Tombstones = d })
+}
+
 // WithDerivation sets what [Operation.ID] and [DeriveKey] are derived from besides scope, key
 // and request. By default that is nothing, and both arguments may be zero. Two services that
 // share a downstream account and could see the same scope and key need different namespaces.

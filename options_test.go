@@ -46,9 +46,10 @@ var invalidOptions = map[string][]idempotency.Option{
 		idempotency.WithExpiryHeader("Retry-After"), idempotency.WithExpiryHeader("idempotency-error"),
 		idempotency.WithExpiryHeader("Trailer"), idempotency.WithExpiryHeader("location"), idempotency.WithExpiryHeader("Set-Cookie"), idempotency.WithExpiryHeader("Vary"),
 	},
-	"WithKeptKeys:":  {idempotency.WithKeptKeys(true)},
-	"WithRoute:":     {idempotency.WithRoute(strings.Repeat("x", 65)), idempotency.WithRoute("POST\n/charges"), idempotency.WithRoute("größe")},
-	"WithPolicyURL:": {idempotency.WithPolicyURL("/keys"), idempotency.WithPolicyURL("https://api.example/keys#x"), idempotency.WithPolicyURL("javascript:alert(1)"), idempotency.WithPolicyURL("http://a/>b"), idempotency.WithPolicyURL("https://%zz")},
+	"WithKeptKeys:":   {idempotency.WithKeptKeys(true)},
+	"WithTombstones:": {idempotency.WithTombstones(11 * 365 * 24 * time.Hour)},
+	"WithRoute:":      {idempotency.WithRoute(strings.Repeat("x", 65)), idempotency.WithRoute("POST\n/charges"), idempotency.WithRoute("größe")},
+	"WithPolicyURL:":  {idempotency.WithPolicyURL("/keys"), idempotency.WithPolicyURL("https://api.example/keys#x"), idempotency.WithPolicyURL("javascript:alert(1)"), idempotency.WithPolicyURL("http://a/>b"), idempotency.WithPolicyURL("https://%zz")},
 }
 
 func TestInvalidOptionsAreNamed(t *testing.T) {

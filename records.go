@@ -59,6 +59,10 @@ type RecordInfo struct {
 	// step without AtMostOnce, nobody knows that it was begun until it is recorded. Neither is known
 	// during a replay.
 	Steps, InDoubt []string
+	// Forgotten is set only if there is no record any more, because somebody has removed it: what it was. It has State, Route
+	// and Attempt, Age as it was then, and Decisions, of which the last is the forgetting; its Outcome is 0. TTL is how much
+	// longer that stays known. See [WithTombstones].
+	Forgotten *RecordInfo
 
 	owner  store.Owner
 	intent intent.Intent

@@ -34,6 +34,7 @@ const (
 	defaultMismatchStatus = http.StatusConflict
 	maxWait               = 5 * time.Minute
 	maxLease              = 24 * time.Hour
+	defaultTombstones     = 30 * 24 * time.Hour
 	maxTTL                = 10 * 365 * 24 * time.Hour
 	minRefusalStatus      = 400
 	maxRefusalStatus      = 499
@@ -65,7 +66,7 @@ type settings struct {
 
 func defaultSettings() settings {
 	return settings{
-		rules:          engine.Rules{TTL: defaultTTL, Lease: defaultLease, MaxAnswer: defaultMaxBody, Reporter: engine.NewReporter()},
+		rules:          engine.Rules{TTL: defaultTTL, Lease: defaultLease, Tombstones: defaultTombstones, MaxAnswer: defaultMaxBody, Reporter: engine.NewReporter()},
 		methods:        []string{http.MethodPost, http.MethodPatch},
 		header:         defaultHeader,
 		fingerprint:    RawFingerprint,
@@ -88,6 +89,7 @@ func (s *settings) validate() error {
 	check(s.rules.Lease >= minLease && s.rules.Lease <= maxLease, "WithLease: %v is not between %v and %v", s.rules.Lease, minLease, maxLease)
 	check(s.rules.Retention == 0 || s.rules.Retention >= engine.MinRetentionInLeases*s.rules.Lease && s.rules.Retention <= maxTTL,
 		"WithRetention: %v is not at least twice the lease %v and at most %v", s.rules.Retention, s.rules.Lease, maxTTL)
+	check(s.rules.Tombstones <= maxTTL, "WithTombstones: %v is longer than %v", s.rules.Tombstones, maxTTL)
 	check(s.rules.Wait >= 0 && s.rules.Wait <= maxWait, "WithWait: %v is not between 0 and %v", s.rules.Wait, maxWait)
 	check(s.waitingBytes >= engine.MinWaitingBytes && s.waitingBytes <= engine.MaxWaitingBytes,
 		"WithLimits: WaitingBytes %d is not between %d and %d", s.waitingBytes, engine.MinWaitingBytes, int64(engine.MaxWaitingBytes))

@@ -25,12 +25,12 @@ func TestJSON(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	s.fill()
-	b := s.as(ada).json()
+	b, released := s.as(ada).json(), "/records/"+s.look("order-79").Record
 	for name, target := range map[string]string{
 		"now": "/", "now-route": "/?route=POST+/payouts", "now-none": "/?route=none", "store": "/store",
 		"held": "/records/" + s.look("payout-1").Record, "step": "/records/" + s.look("order-77").Record,
 		"in-doubt": "/records/" + s.look("charge-5").Record, "completed": "/records/" + s.look("order-78").Record,
-		"released": "/records/" + s.look("order-79").Record, "answer": "/records/" + s.look("order-78").Record + "?answer=1",
+		"released": released, "answer": "/records/" + s.look("order-78").Record + "?answer=1",
 	} {
 		got := b.get(target)
 		require.Equal(t, http.StatusOK, got.Code, "%s: %s", name, got.Body)
@@ -47,6 +47,11 @@ func TestJSON(t *testing.T) {
 	} {
 		requireGolden(t, name, got.Body.String())
 	}
+	gone := b.get(released)
+	require.Equal(t, http.StatusNotFound, gone.Code)
+	requireGolden(t, "gone", gone.Body.String())
+	b.accept = "text/html"
+	require.Contains(t, b.get(released).Body.String(), "by ada: the bank has nothing; it was released, attempt 1")
 }
 
 // What each screen says to people.

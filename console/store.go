@@ -39,6 +39,7 @@ func (v *visit) showStore(string) error {
 	}
 	p.Answered = float64(v.now().Sub(began).Round(10*time.Microsecond)) / float64(time.Millisecond)
 	p.Held, p.More, p.Says = len(page.Entries), page.Next != "", health(&stats)
+	p.Birth, _ = inspect.BirthOf(v.r.Context(), v.guard) // an error is what it says
 	if counter, ok := v.store.(interface{ Len() int }); ok {
 		n := counter.Len()
 		p.Records = &n

@@ -169,9 +169,9 @@ var codes = map[int]int{
 // fail writes an error.
 func (v *visit) fail(err error) {
 	p := problemOf(err)
-	failure := inspect.Failure{Type: "error", Code: max(codes[p.status], inspect.ExitError), Error: p.says}
-	if changed, ok := errors.AsType[*inspect.Changed](err); ok {
-		failure.Code, failure.Now = inspect.ExitChanged, changed.Now.Seen().String()
+	failure := inspect.FailureOf(max(codes[p.status], inspect.ExitError), p.says, err)
+	if failure.Now != "" {
+		failure.Code = inspect.ExitChanged
 	}
 	content := dict("Status", p.status, "Text", http.StatusText(p.status), "Says", p.says, "Known", v.known)
 	if err := v.show(p.status, "problem", http.StatusText(p.status), content, failure); err != nil {

@@ -46,7 +46,7 @@ var questions = []question{
 	}},
 	{".", "What is stored?", map[string]string{
 		"WithUnrecorded": "reference/answers.md", "WithLimits": "explanation/security.md", "WithSealer": "explanation/security.md",
-		"WithKeptKeys": "how-to/held-keys.md", "WithDerivation": "how-to/steps.md",
+		"WithKeptKeys": "how-to/held-keys.md", "WithDerivation": "how-to/steps.md", "WithTombstones": "how-to/held-keys.md",
 	}},
 	{".", "What is a record found by?", map[string]string{
 		"WithReference": "how-to/finding.md", "WithFindableScope": "how-to/finding.md",

@@ -77,7 +77,8 @@ type Event struct {
 	// Actor and Reason are those of a decision, in full.
 	Actor, Reason string
 	// Op is what failed: a call of the store (claim, renew, step, complete, release,
-	// hold, watch, get, list), or resolve, which includes the function of idempotency.WithResolver.
+	// hold, watch, get, list), resolve, which includes the function of idempotency.WithResolver, or birth, which is
+	// to read or make the mark of the store's birth.
 	Op string
 	// Duration of the run, of the step, or of the store call. Of a [HoldEnding], it is
 	// the time that is left.

@@ -124,6 +124,11 @@ const (
 	// last one. idempotency.Guard.Reconcile looks for it. If somebody has forgotten
 	// the record through another process, nothing is wrong.
 	RecordGone Kind = "record-gone"
+	// StoreReset: the store is not the one that this process has seen before: the mark of its birth is another one. It was
+	// emptied, or a new or another one has taken its place, and keys that only the store of before knew run again. Err says when it
+	// was empty, and Age is the time since then. idempotency.Guard.Reconcile and idempotency.Guard.Check look for it. A store
+	// that goes back to a copy of itself keeps the mark: that may be a RecordGone.
+	StoreReset Kind = "store-reset"
 	// NotKept: a run is recorded without its answer, because the store does not take an
 	// answer of that size, or because too many answers wait for it; Err says which. Status and
 	// Size are those of the answer. Duplicates are told that the run has happened. There is no
@@ -164,6 +169,7 @@ var incidents = []Kind{
 	ClaimLeft,
 	RunLeft,
 	RecordGone,
+	StoreReset,
 	NotKept,
 	Silent,
 	HiddenFailure,

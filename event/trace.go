@@ -41,9 +41,9 @@ type DecisionInfo struct {
 	ID string
 	// Made is when it was made, by the clock of the process.
 	Made time.Time
-	// Outcome is what was said.
+	// Outcome is what was said. It is 0 of a decision to forget the record.
 	Outcome Outcome
-	// From is the state that the record was in: held.
+	// From is the state that the record was in: held, or any if it was forgotten.
 	From string
 	// Attempt is the run that it was about.
 	Attempt int

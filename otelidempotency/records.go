@@ -70,7 +70,7 @@ func (d *doubt) add(r store.Record) {
 	}
 }
 
-// each calls f for each record that the query asks for. Without an error it was each of them.
+// each calls f for each record of a key that the query asks for. Without an error it was each of them.
 func each(ctx context.Context, l store.Lister, q store.Query, f func(store.Record)) error {
 	for q.Limit = page; ; {
 		found, err := l.List(ctx, q)
@@ -80,7 +80,7 @@ func each(ctx context.Context, l store.Lister, q store.Query, f func(store.Recor
 		if err != nil {
 			return fmt.Errorf("otelidempotency: counting the records of the store: %w", err)
 		}
-		for _, e := range found.Entries {
+		for _, e := range found.OfKeys().Entries {
 			f(e.Record)
 		}
 		if q.Cursor = found.Next; q.Cursor == "" {

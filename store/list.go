@@ -7,7 +7,7 @@ import (
 )
 
 // A Lister is a [Store] that shows its records page by page, all of them or those that a query
-// asks for.
+// asks for. Among them are those of the library itself, which [Page.OfKeys] leaves out.
 //
 // To find what nobody has settled, it keeps an index of all records that are held, or claimed by
 // a claim that says Hold. A claim enters the index before [Store.Claim] returns, and so before

@@ -17,7 +17,8 @@ import (
 //
 // The keys that a store is given are digests of scope and client key. They have a fixed
 // length and consist of printable ASCII without spaces, so that any backend can use them
-// as names. A store never sees the client's own key.
+// as names. A store never sees the client's own key. The few records of the library itself have names of the same
+// length, which begin with a dot: see [IsOwn].
 //
 // # States
 //

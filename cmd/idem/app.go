@@ -49,12 +49,12 @@ func (a *app) on(f func(ctx context.Context, s *source, args []string) error) fu
 // complain tells an error, and what is there now if a record has changed.
 func (a *app) complain(err error) {
 	if a.format == asJSON {
-		now := ""
-		if c, ok := errors.AsType[*inspect.Changed](err); ok {
-			now = c.Now.Seen().String()
-		}
-		a.encode(a.errOut, inspect.Failure{Type: "error", Code: codeOf(err), Error: err.Error(), Now: now})
+		a.encode(a.errOut, inspect.FailureOf(codeOf(err), err.Error(), err))
 		return
 	}
-	fmt.Fprintln(a.errOut, "idem:", strings.TrimPrefix(err.Error(), "idempotency: "))
+	says := strings.TrimPrefix(err.Error(), "idempotency: ")
+	if _, gone := errors.AsType[*inspect.Gone](err); gone { // somebody has written the reason
+		says = plain(says)
+	}
+	fmt.Fprintln(a.errOut, "idem:", says)
 }

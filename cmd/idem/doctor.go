@@ -76,7 +76,7 @@ func (d *doctor) examine(ctx context.Context) error {
 		err = d.examineSQLite(ctx)
 	}
 	if err == nil && d.source.records != nil {
-		err = errors.Join(d.latency(ctx), d.waiting(ctx))
+		err = errors.Join(d.latency(ctx), d.waiting(ctx), d.birth(ctx))
 	}
 	d.list.end("")
 	switch {
@@ -157,5 +157,25 @@ func (d *doctor) waiting(ctx context.Context) error {
 		found = fmt.Sprintf("%d%s, the oldest for %s", len(held), orMore, inspect.Span(held[0].Record.Age))
 	}
 	d.say("held", worse(len(held), 1, math.MaxInt), found, "idem held lists them")
+	return nil
+}
+
+// birth tells since when the store has forgotten nothing, as far as its mark says.
+func (d *doctor) birth(ctx context.Context) error {
+	g, err := guard(d.source.records)
+	if err != nil {
+		return err
+	}
+	born, err := inspect.BirthOf(ctx, g)
+	switch {
+	case errors.Is(err, store.ErrCorrupt), errors.Is(err, store.ErrUnreadableHere):
+		d.say("birth", fail, born.Says, "docs/reference/runbook.md, IdempotencyStoreReset")
+	case err != nil:
+		return err
+	case born.Born == "":
+		d.say("birth", warn, born.Says, "run Guard.Reconcile in the service: it tells when the store has forgotten everything")
+	default:
+		d.say("birth", ok, "store born "+born.Says, "")
+	}
 	return nil
 }

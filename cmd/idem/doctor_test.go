@@ -269,3 +269,27 @@ func TestDoctorOfSQLite(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, warn, checks(t, inspect.ExitOK, p.flags...)["sweep"].Result)
 }
+
+// The doctor says when the store was born, that nobody has marked that, and that its mark cannot be read.
+func TestDoctorOfAMark(t *testing.T) {
+	t.Parallel()
+	p := sqlitePlace(t)
+	require.Equal(t, check{"check", "birth", warn, inspect.Unmarked, "run Guard.Reconcile in the service: it tells when the store has forgotten everything"},
+		checks(t, inspect.ExitOK, p.flags...)["birth"])
+	require.Contains(t, p.idem(t, "stats").out, "The store was born: "+inspect.Unmarked)
+
+	require.NoError(t, serve(t, p.records).guard.Check(t.Context()))
+	require.Regexp(t, `^store born 20.* UTC, \d+s ago$`, checks(t, inspect.ExitOK, p.flags...)["birth"].Found)
+
+	file, err := sql.Open("sqlite", p.flags[1])
+	require.NoError(t, err)
+	defer file.Close()
+	_, err = file.ExecContext(t.Context(), "UPDATE idempotency_records SET owner = x'01' WHERE key LIKE '.birth.%'")
+	require.NoError(t, err)
+	unread := checks(t, inspect.ExitUnhealthy, p.flags...)["birth"]
+	require.Equal(t, fail, unread.Result)
+	require.Contains(t, unread.Found, "the mark of the store's birth cannot be read")
+	got := p.idem(t, "stats")
+	require.Equal(t, inspect.ExitError, got.code)
+	require.Contains(t, got.err, "the mark of the store's birth cannot be read")
+}

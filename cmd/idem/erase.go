@@ -37,6 +37,7 @@ func (a *app) erase() *cobra.Command {
 	flags.BoolVar(&what.DryRun, "dry-run", false, "say what would happen, and change nothing")
 	flags.StringVar(&what.Reason, "reason", "", "why, for whoever asks later")
 	flags.StringVar(&what.Actor, "actor", a.env("USER"), "who decides")
+	tombstone := tombstoneFlag(cmd)
 	_ = cmd.MarkFlagRequired("tenant")
 	_ = cmd.MarkFlagRequired("reason")
 	cmd.RunE = a.on(func(ctx context.Context, s *source, _ []string) error {
@@ -48,7 +49,7 @@ func (a *app) erase() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		g, err := guard(s.records, opts...)
+		g, err := guard(s.records, append(opts, idempotency.WithTombstones(*tombstone))...)
 		if err != nil {
 			return err
 		}

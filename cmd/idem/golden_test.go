@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency/internal/inspect"
+	"example.com/idempotency/store"
 )
 
 // outputs are the calls whose output is compared, on each store with the same files.
@@ -74,9 +75,37 @@ func TestDecisionsAreTold(t *testing.T) {
 			state := "gone"
 			if rec, err := p.Get(t.Context(), args[1]); err == nil {
 				state = rec.State.String()
-				requireGolden(t, d.name+"-why"+extension, stable(p.idem(t, "why", args[1], "-o", format).out))
 			}
 			require.Equal(t, d.then, state)
+			why := p.idem(t, "why", args[1], "-o", format)
+			requireGolden(t, d.name+"-why"+extension, stable(why.out+why.err))
+		}
+	}
+}
+
+// A terminal does not obey what somebody has written as a reason, and nothing is left where nobody wants it.
+func TestForgottenIsTold(t *testing.T) {
+	t.Parallel()
+	p := sqlitePlace(t)
+	s := serve(t, p.records)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{{nil, `by ada: x\x1b[31m;`}, {[]string{"--tombstone", "0"}, "it has ended or was forgotten"}} {
+		s.post("POST /orders", "order-77", created)
+		name := s.name("order-77")
+		args := append([]string{"forget", name, "--seen", s.seen("order-77"), "--reason", "x\x1b[31m", "--actor", "ada"}, c.args...)
+		require.Equal(t, inspect.ExitOK, p.idem(t, args...).code)
+		for _, find := range [][]string{{"why", name}, {"find", "--scope", "alice", "--key", "order-77"}} {
+			got := p.idem(t, find...)
+			require.Equal(t, inspect.ExitNotFound, got.code)
+			require.Contains(t, got.err, c.want)
+			require.NotContains(t, got.err, "\x1b")
+		}
+		records, err := p.List(t.Context(), store.Query{})
+		require.NoError(t, err)
+		for _, e := range records.Entries { // as if its time were over
+			require.NoError(t, p.Forget(t.Context(), e.Key, e.Record.Seen()))
 		}
 	}
 }

@@ -188,6 +188,8 @@ func fill(t *testing.T, p place) *service {
 		number, _ := strings.CutPrefix(r.Header.Get("Idempotency-Key"), "order-")
 		return number
 	}))
+	_, err := s.guard.Hook().Engine().LookForBirth(t.Context())
+	require.NoError(t, err)
 	s.post("POST /payouts", "payout-1", broken, hold)
 	s.post("POST /orders", "order-77", afterStep("ledger"), hold, idempotency.WithRetention(60*time.Hour))
 	s.post("POST /charges", "charge-5", inDoubt("charge"))
@@ -216,6 +218,7 @@ var changing = []struct {
 }{
 	{regexp.MustCompile(`/[0-9a-f]{32}`), "/0123456789abcdef0123456789abcdef"},
 	{regexp.MustCompile(`("id":"|Done, decision |\()[0-9a-f]{32}`), "${1}00112233445566778899aabbccddeeff"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d UTC, \d+s`), "2026-11-03 14:30 UTC, 24d"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`), "2026-11-27T03:12:09Z"},
 	{regexp.MustCompile(`\b\d{1,2}s( {2,3}|\b)`), "0s   "}, // as wide as the column of ages
 	{regexp.MustCompile(`("(?:age|oldest)_seconds"):\d+`), "$1:0"},

@@ -81,9 +81,10 @@ func (a *app) listHeld(ctx context.Context, s *source, g *idempotency.Guard, q s
 	return nil
 }
 
-// listPage returns the next records of a query.
+// listPage returns the next records of a query, without those of the library itself.
 func listPage(ctx context.Context, s *source, q store.Query) (store.Page, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	return s.List(ctx, q)
+	page, err := s.List(ctx, q)
+	return page.OfKeys(), err
 }

@@ -32,13 +32,13 @@ func guard(st store.Store, opts ...idempotency.Option) (*idempotency.Guard, erro
 }
 
 // lookInto looks at a record, and at what may be decided about it.
-func lookInto(ctx context.Context, s *source, name string, ttl time.Duration) (*inspect.Ruling, error) {
+func lookInto(ctx context.Context, s *source, name string, ttl time.Duration, opts ...idempotency.Option) (*inspect.Ruling, error) {
 	key, err := inspect.Named(strings.TrimSpace(name))
 	if err != nil {
 		return nil, usage("%w; idem find has it for a key of a client", err)
 	}
 	r := &inspect.Ruling{TTL: ttl, NotDone: "name it with --not-done"}
-	if r.Guard, err = guard(s.records, idempotency.WithTTL(ttl)); err != nil {
+	if r.Guard, err = guard(s.records, append(opts, idempotency.WithTTL(ttl))...); err != nil {
 		return nil, usage("%w", err)
 	}
 	return r, r.LookInto(ctx, s.records, key)

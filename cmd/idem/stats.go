@@ -52,9 +52,27 @@ func (a *app) stats() *cobra.Command {
 			list.end("There are no records.")
 		}
 		list.end("")
-		return nil
+		return a.tellBirth(ctx, s)
 	})
 	return cmd
+}
+
+// tellBirth says since when the store has been counting.
+func (a *app) tellBirth(ctx context.Context, s *source) error {
+	g, err := guard(s.records)
+	if err != nil {
+		return err
+	}
+	born, err := inspect.BirthOf(ctx, g)
+	switch list := a.list(); {
+	case err != nil:
+		return err
+	case a.format == asJSON:
+		list.add(born)
+	default:
+		list.end("The store was born: " + born.Says)
+	}
+	return nil
 }
 
 // asInfo is what a listing tells of a record that stateOf needs.

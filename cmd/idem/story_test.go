@@ -154,6 +154,7 @@ const (
 	heldNow     = `idempotency_records\{[^}]*idempotency_state="held"[^}]*\}`
 	runAge      = `idempotency_run_age_seconds\{[^}]*\}`
 	recordsGone = `idempotency_incidents_total\{[^}]*idempotency_incident="record-gone"[^}]*\}`
+	storeReset  = `idempotency_incidents_total\{[^}]*idempotency_incident="store-reset"[^}]*\}`
 	turnedAway  = `idempotency_requests_total\{[^}]*idempotency_result="store-unavailable"[^}]*\}`
 )
 
@@ -279,6 +280,7 @@ func TestBadNight(t *testing.T) {
 		server.Restart(t)
 		emptied := time.Now()
 		require.Eventually(t, func() bool { status, _ := n.post("k"); return status == http.StatusCreated }, guardtest.Patience, 20*time.Millisecond)
+		n.signal(emptied, storeReset, 0)
 		n.tell(n.signal(emptied, recordsGone, 0), time.Since(emptied))
 	})
 	t.Run("Redis is full", func(t *testing.T) {

@@ -39,6 +39,7 @@ type core struct {
 	pending   inflight.Backlog // runs that wait to be settled
 	ghosts    inflight.Backlog // claims whose reply never came
 	witnesses report.Witnesses
+	births    report.Births
 	claims    inflight.Throttle
 	upkeep    inflight.Throttle // of what is done for runs: renewals, steps, answers
 	// back has a receiver for each ghost that waits for the store to answer again.

@@ -13,6 +13,8 @@ type Found struct {
 	Record store.Record
 	// Intent is that of the run. It is zero if the client's key is not known.
 	Intent intent.Intent
+	// Forgotten is what a record was that somebody has removed, if there is none. Only LookInto tells.
+	Forgotten *store.Record
 	Steps
 }
 

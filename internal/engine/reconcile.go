@@ -70,6 +70,7 @@ type reconciler struct {
 	index, sweep string
 	swept        int  // the tick in which the sweep began
 	away         bool // the store has failed, and that is reported
+	unborn       bool // the mark of its birth cannot be read or made, and that is reported
 	// found are the held records of this tick whose resolver can be asked, and asked those whose
 	// turn it was since all have had one.
 	found []heldRecord
@@ -102,6 +103,9 @@ func (r *reconciler) tick(ctx context.Context) {
 		}
 		r.walk(ctx, all, &r.sweep, sweepPages)
 	}
+	if !r.away {
+		r.lookForBirth(ctx)
+	}
 	for i := range r.found {
 		h := &r.found[i]
 		switch {
@@ -132,6 +136,15 @@ func (r *reconciler) reportGone(ctx context.Context) {
 		Kind: event.RecordGone, Record: last.Name, Route: last.Route, Age: time.Since(last.Began),
 		Err: fmt.Errorf("idempotency: the store has lost %d of the last %d records that this process has completed", len(gone), known+len(gone)),
 	})
+}
+
+// lookForBirth reports if the store is another one than before, and once that nobody can tell.
+func (r *reconciler) lookForBirth(ctx context.Context) {
+	_, err := r.engine.LookForBirth(ctx)
+	if err != nil && !r.unborn && ctx.Err() == nil {
+		r.engine.reportUnborn(ctx, err)
+	}
+	r.unborn = err != nil
 }
 
 // walk looks at the next pages of a query, and begins again after the last one.

@@ -20,6 +20,8 @@ import (
 type Rules struct {
 	// TTL, Lease, Retention and Wait are durations; Retention is 0 for the default.
 	TTL, Lease, Retention, Wait time.Duration
+	// Tombstones is how long what is left of a forgotten record is kept. If it is not positive, nothing is left.
+	Tombstones time.Duration
 	// MaxAnswer is the size of the largest answer that is recorded, in bytes.
 	MaxAnswer int64
 	// Hold says that nobody runs after an unknown outcome. MaxAttempts says so of attempt n and

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"example.com/idempotency"
@@ -39,8 +40,8 @@ type Made struct {
 	ID       string `json:"id" jsonschema:"as in the event and in the log"`
 	At       string `json:"at" jsonschema:"by the clock of the process that made it"`
 	Attempt  int    `json:"attempt" jsonschema:"the run that it was about"`
-	From     string `json:"from" jsonschema:"the state of the record before: held"`
-	Decision string `json:"decision" jsonschema:"final, not-executed or resume"`
+	From     string `json:"from" jsonschema:"the state of the record before: held, or any if it was forgotten"`
+	Decision string `json:"decision" jsonschema:"final, not-executed, resume or forget"`
 	Actor    string `json:"actor" jsonschema:"its first 100 bytes"`
 	Reason   string `json:"reason" jsonschema:"its first 380 bytes"`
 }
@@ -48,7 +49,11 @@ type Made struct {
 // madeOf returns what a record tells of decisions.
 func madeOf(i idempotency.RecordInfo) (all []Made) {
 	for _, d := range i.Decisions {
-		all = append(all, Made{d.ID, d.Made.UTC().Format(time.RFC3339), d.Attempt, d.From, d.Outcome.String(), d.Actor, d.Reason})
+		word := d.Outcome.String()
+		if d.Outcome == 0 {
+			word = "forget"
+		}
+		all = append(all, Made{d.ID, d.Made.UTC().Format(time.RFC3339), d.Attempt, d.From, word, d.Actor, d.Reason})
 	}
 	return all
 }
@@ -99,6 +104,8 @@ func Look(ctx context.Context, g *idempotency.Guard, k idempotency.Key) (idempot
 	switch {
 	case errors.Is(err, idempotency.ErrCorrupt):
 		err = nil
+	case info.Forgotten != nil:
+		err = &Gone{*info.Forgotten}
 	case errors.Is(err, store.ErrNotFound):
 		err = &Refusal{"there is no such record: it has ended or was forgotten, or the store, its prefix or its table is another one", err}
 	}
@@ -140,6 +147,38 @@ func (r *Refusal) Error() string { return r.says }
 // Unwrap returns the error of the library.
 func (r *Refusal) Unwrap() error { return r.err }
 
+// A Gone error says that there is no record, because somebody has removed it, and what it was.
+type Gone struct{ Was idempotency.RecordInfo }
+
+// Error says who has removed it, and why, and what was decided before.
+func (g *Gone) Error() string {
+	says, made := "there is no such record", madeOf(g.Was)
+	for i, d := range slices.Backward(made) {
+		ago, by := Span(max(0, time.Since(g.Was.Decisions[i].Made))), Names([]string{d.Actor})
+		switch {
+		case i == len(made)-1:
+			says += fmt.Sprintf(": it was forgotten %s ago by %s: %s; it was %s, attempt %d", ago, by, Names([]string{d.Reason}), d.From, d.Attempt)
+		default:
+			says += fmt.Sprintf("; before, %s by %s %s ago: %s", d.Decision, by, ago, Names([]string{d.Reason}))
+		}
+	}
+	return says
+}
+
+// Unwrap returns the error of the store that it stands for.
+func (*Gone) Unwrap() error { return store.ErrNotFound }
+
+// A Forgotten record is what is told of one that somebody has removed.
+type Forgotten struct {
+	Record  string `json:"record"`
+	Route   string `json:"route"`
+	State   string `json:"state" jsonschema:"what it was: claimed, released, completed, held or corrupt"`
+	Attempt int    `json:"attempt"`
+	Age     int64  `json:"age_seconds" jsonschema:"as it was when it was removed"`
+	Ends    int64  `json:"ends_in_seconds" jsonschema:"how much longer this is known"`
+	Decided []Made `json:"decided" jsonschema:"the last decisions, oldest first, 8 at most; the last one is forget"`
+}
+
 // A Changed error says that a record is not what was seen, and what it is now.
 type Changed struct {
 	Seen store.Seen
@@ -160,6 +199,24 @@ type Failure struct {
 	Code  int    `json:"code" jsonschema:"the exit code"`
 	Error string `json:"error"`
 	Now   string `json:"now,omitempty" jsonschema:"what is there now, for --seen, if the record has changed meanwhile"`
+	// Forgotten is what was there, if somebody has removed it.
+	Forgotten *Forgotten `json:"forgotten,omitempty" jsonschema:"what the record was, if somebody has removed it"`
+}
+
+// FailureOf is an error as it is shown to programs, with what the error knows of the record.
+func FailureOf(code int, says string, err error) Failure {
+	f := Failure{Type: "error", Code: code, Error: says}
+	if changed, ok := errors.AsType[*Changed](err); ok {
+		f.Now = changed.Now.Seen().String()
+	}
+	if gone, ok := errors.AsType[*Gone](err); ok {
+		was := &gone.Was
+		f.Forgotten = &Forgotten{
+			Record: was.Record, Route: was.Route, State: was.State.String(), Attempt: was.Attempt, Age: int64(was.Age / time.Second),
+			Ends: int64(was.TTL / time.Second), Decided: madeOf(*was),
+		}
+	}
+	return f
 }
 
 // The exit codes of the command line, by what a script can do about them.

@@ -58,6 +58,7 @@ type Store struct {
 	Answered float64           `json:"answered_ms" jsonschema:"how long it took to list what is held"`
 	Check    string            `json:"check,omitempty" jsonschema:"what the store says of its settings"`
 	Records  *int              `json:"records,omitempty" jsonschema:"how many it has, if it knows"`
+	Birth    Birth             `json:"birth"`
 	Held     int               `json:"held" jsonschema:"how many are held, or the first 1,000"`
 	More     bool              `json:"more" jsonschema:"there are more held than that"`
 	Stats    Process           `json:"process"`

@@ -36,7 +36,9 @@ func (s *Store) claim(out *store.Record, key string, c *store.Claim) (err error)
 			return store.ErrFull
 		}
 		r = sh.insert(hash, key, c, now)
-		r.tenant = tenant
+		if r.tenant = tenant; sh.records.isOwn(r) {
+			s.own.Add(1)
+		}
 	} else if r.state != store.Completed {
 		hasRoom = s.room.hasRoom(r.tenant)
 	}

@@ -7,6 +7,7 @@ package memory
 
 import (
 	"hash/maphash"
+	"sync/atomic"
 	"time"
 
 	"example.com/idempotency/store"
@@ -32,7 +33,8 @@ type Store struct {
 	seed   maphash.Seed
 	start  time.Time
 	room   room
-	_      [56]byte // lets the shards begin with a cache line
+	own    atomic.Int64 // records of the library itself
+	_      [48]byte     // lets the shards begin with a cache line
 	shards [shardCount]shard
 }
 
@@ -76,8 +78,9 @@ func New(c Config) *Store {
 	return s
 }
 
-// Len returns the number of records, including expired ones that are not yet removed.
-func (s *Store) Len() int { return int(s.room.entries.Load()) }
+// Len returns the number of records, including expired ones that are not yet removed, and without those of the library
+// itself.
+func (s *Store) Len() int { return int(s.room.entries.Load() - s.own.Load()) }
 
 // ObeysContext implements [store.ContextStore]. It returns true: a call waits for nothing but
 // other calls of the store.
@@ -114,6 +117,9 @@ func (s *Store) makeRoomIn(sh *shard) bool {
 
 // remove removes the record from the shard and gives its room back.
 func (s *Store) remove(sh *shard, r entry) {
+	if sh.records.isOwn(r) {
+		s.own.Add(-1)
+	}
 	s.room.giveBack(sh.size(r), r.tenant)
 	sh.remove(r, sh.records.hash(r))
 }

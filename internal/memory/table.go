@@ -139,6 +139,9 @@ func (t *table) key(r entry) string {
 	return string(r.shortKey[:r.keyLen])
 }
 
+// isOwn reports whether a record is one of the library itself.
+func (*table) isOwn(r entry) bool { return r.keyLen != isLong && store.IsOwn(string(r.shortKey[:1])) }
+
 // find returns the record of a key, if there is one.
 func (t *table) find(hash uint64, key string) entry {
 	slot, value := t.index.Find(indexHash(hash), func(slot int32) bool { return t.hasKey(t.at(slot), key) })

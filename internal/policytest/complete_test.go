@@ -128,7 +128,7 @@ var publishedAs = map[string]string{
 	"WithRoute": "Route", "WithTransaction": "Answers",
 	// How the server works, and what only its operators see.
 	"WithLease": "", "WithShadow": "", "WithUnrecorded": "", "WithSilence": "", "WithObserver": "", "WithLogger": "", "WithClientCancel": "",
-	"WithSealer": "", "WithKeptKeys": "", "WithDerivation": "", "WithResolver": "", "WithReference": "", "WithFindableScope": "",
+	"WithSealer": "", "WithKeptKeys": "", "WithDerivation": "", "WithResolver": "", "WithReference": "", "WithFindableScope": "", "WithTombstones": "",
 }
 
 // A new option says what it means for clients.

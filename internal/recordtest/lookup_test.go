@@ -129,10 +129,18 @@ func TestLookupTellsEachState(t *testing.T) {
 	})
 }
 
-// A faultInspector is a FaultStore that can be inspected; the calls are named "get".
+// A faultInspector is a FaultStore that can be inspected; the calls are named "get", and so on.
 type faultInspector struct {
 	*guardtest.FaultStore
 	inspected *idempotency.MemoryStore
+}
+
+// callFor names a call: "get-own" is for a record of the library itself.
+func callFor(call, key string) string {
+	if store.IsOwn(key) {
+		return call + "-own"
+	}
+	return call
 }
 
 func (s *faultInspector) SaveStep(ctx context.Context, key string, o store.Owner, name string, value []byte) error {
@@ -140,7 +148,7 @@ func (s *faultInspector) SaveStep(ctx context.Context, key string, o store.Owner
 }
 
 func (s *faultInspector) Get(ctx context.Context, key string) (rec store.Record, err error) {
-	err = s.Call(ctx, "get", func(idempotency.Store) error {
+	err = s.Call(ctx, callFor("get", key), func(idempotency.Store) error {
 		rec, err = s.inspected.Get(ctx, key)
 		return err
 	})
@@ -162,7 +170,7 @@ func (s *faultInspector) Resolve(ctx context.Context, key string, seen store.See
 }
 
 func (s *faultInspector) Forget(ctx context.Context, key string, seen store.Seen) error {
-	return s.Call(ctx, "forget", func(idempotency.Store) error { return s.inspected.Forget(ctx, key, seen) })
+	return s.Call(ctx, callFor("forget", key), func(idempotency.Store) error { return s.inspected.Forget(ctx, key, seen) })
 }
 
 func TestLookupRefusals(t *testing.T) {

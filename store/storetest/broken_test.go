@@ -203,6 +203,7 @@ var brokenStores = []struct{ bug, caughtBy string }{
 	{"watching begins late", "Watch/no settling is missed"},
 
 	{"Get returns an empty record", "Get/of an absent record"},
+	{"a name that is not base64url is lost", "Get/of a record of the library itself"},
 	{"Complete forgets the status", "Get/tells what a claim tells"},
 	{"the size is not told", "Get/tells what a claim tells"},
 	{"Get carries the answer", "Get/leaves out the answer"},

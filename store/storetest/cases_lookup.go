@@ -18,6 +18,18 @@ var lookupCases = []testCase{
 		e.advance(ttl + margin)
 		e.refused(store.ErrNotFound).get()
 	}},
+	// What a guard keeps of its own in a store has a name that no key has, and is a record like any other.
+	{"Get/of a record of the library itself", func(e *env) {
+		own := *e
+		own.key = "." + e.key[1:]
+		own.completed("mark")
+		own.advance(ttl / 2)
+		own.get().about(len("mark")).age(ttl / 2)
+		e.absent()
+		own.claim(bob).answer("mark")
+		own.forget(own.get().Seen())
+		own.refused(store.ErrNotFound).get()
+	}},
 	{"Get/tells what a claim tells", func(e *env) {
 		e.claimed()
 		e.advance(100 * time.Second)

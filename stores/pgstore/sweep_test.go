@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/stores/pgstore"
 	"example.com/idempotency/stores/pgstore/internal/pgtest"
 )
@@ -40,6 +41,26 @@ func TestSweep(t *testing.T) {
 	require.Zero(t, sweep(3))
 	_, err = s.Get(t.Context(), "lives")
 	require.NoError(t, err)
+}
+
+func TestTombstone(t *testing.T) {
+	t.Parallel()
+	s, _ := newStore(t, pgtest.Shared(t).Pool(t))
+	guardtest.RequireTombstone(t, s)
+}
+
+// The table is emptied, and the processes that know its birth tell. What they leave is swept like any record: not now.
+func TestBirth(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Shared(t).Pool(t)
+	s, table := newStore(t, pool)
+	guardtest.RequireBirth(t, s, func() {
+		removed, err := s.Sweep(t.Context(), 10)
+		require.NoError(t, err)
+		require.Zero(t, removed)
+		_, err = pool.Exec(t.Context(), "TRUNCATE "+table)
+		require.NoError(t, err)
+	})
 }
 
 // insertExpired inserts records that have ended one after another, the last one that long ago.

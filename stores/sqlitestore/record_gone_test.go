@@ -16,6 +16,23 @@ import (
 	"example.com/idempotency/stores/sqlitestore"
 )
 
+func TestTombstone(t *testing.T) {
+	t.Parallel()
+	guardtest.RequireTombstone(t, open(t, filepath.Join(t.TempDir(), "records.db")))
+}
+
+// The file is emptied, and the processes that know its birth tell.
+func TestBirth(t *testing.T) {
+	t.Parallel()
+	s := open(t, filepath.Join(t.TempDir(), "records.db"))
+	guardtest.RequireBirth(t, s, func() {
+		require.NoError(t, s.InTx(t.Context(), func(tx *sql.Tx) error {
+			_, err := tx.ExecContext(t.Context(), "DELETE FROM idempotency_records")
+			return err
+		}))
+	})
+}
+
 // The answer of a run is in the commit of its rows, in whichever way, and the record is lost afterwards.
 func TestForgottenCommitIsToldOf(t *testing.T) {
 	t.Parallel()

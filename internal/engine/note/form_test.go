@@ -65,6 +65,47 @@ func TestStoredFormOfADecision(t *testing.T) {
 	require.Equal(t, []event.DecisionInfo{info, second}, Decisions(&store.Record{Notes: notes}))
 }
 
+func TestStoredFormOfATombstone(t *testing.T) {
+	t.Parallel()
+	d := Decision{
+		ID: [16]byte([]byte("0123456789abcdef")), Made: time.UnixMilli(0x0102_03040506), From: store.Completed, Attempt: 2, Actor: "ada", Reason: "a test",
+	}
+	rec := store.Record{State: store.Completed, Attempt: 0x07080910, Age: 0x0102_03040506 * time.Millisecond, Owner: store.Owner([]byte("ghijklmnopqrstuv"))}
+	want := rec
+	want.Notes = store.AppendDecision(nil, d.AppendTo(nil))
+	formtest.Check(t, "tombstone", tombstoneVersion, formtest.Case{
+		Name: "forgotten", Encode: func() []byte { return Tombstone(&rec, &store.Record{}, d) },
+		Decode: func(stored []byte) (any, error) { rec, _ := ReadTombstone(stored); return rec, nil }, Want: want,
+	})
+
+	stored := Tombstone(&rec, &store.Record{}, d)
+	for n := range tombstoneLen {
+		_, ok := ReadTombstone(stored[:n])
+		require.False(t, ok)
+	}
+	_, ok := ReadTombstone(append([]byte{tombstoneVersion + 1}, stored[1:]...))
+	require.False(t, ok)
+
+	// The decisions about earlier records of the key come first, and those of a call that is repeated count once.
+	earlier := store.Record{Owner: store.Owner{1}, Notes: store.AppendDecision(nil, []byte("earlier"))}
+	rec.Notes = store.AppendDecision(store.AppendNote(nil, []byte("run")), []byte("resolved"))
+	decisions := func(earlier *store.Record) (all []string) {
+		rec, ok := ReadTombstone(Tombstone(&rec, earlier, d))
+		require.True(t, ok)
+		for one := range store.EachNote(rec.Notes) {
+			require.Fail(t, "a run is left", "%s", one)
+		}
+		for one := range store.EachDecision(rec.Notes) {
+			all = append(all, string(one))
+		}
+		return all
+	}
+	made := string(d.AppendTo(nil))
+	require.Equal(t, []string{"earlier", "resolved", made}, decisions(&earlier))
+	earlier.Owner = rec.Owner
+	require.Equal(t, []string{"resolved", made}, decisions(&earlier))
+}
+
 // What is too long is cut where a character ends, and fits into what a store keeps.
 func TestADecisionIsCut(t *testing.T) {
 	t.Parallel()

@@ -36,6 +36,7 @@ var lines = map[event.Kind]line{
 	event.ClaimLeft:        {slog.LevelWarn, "idempotency: claim could not be given back"},
 	event.RunLeft:          {slog.LevelError, "idempotency: shutdown given up before a run had ended"},
 	event.RecordGone:       {slog.LevelError, "idempotency: the store has forgotten a record that it had acknowledged"},
+	event.StoreReset:       {slog.LevelError, "idempotency: the store has been emptied or replaced, keys from before run again"},
 	event.NotKept:          {slog.LevelWarn, "idempotency: run is recorded without its answer"},
 	event.Silent:           {slog.LevelWarn, "idempotency: handler said nothing"},
 	event.HiddenFailure:    {slog.LevelWarn, "idempotency: answer 200 tells of a failure"},
