@@ -22,6 +22,7 @@ import (
 type form struct {
 	Seen, Decision, Reason              string
 	Status, ContentType, Location, Body string
+	Header                              []string // further fields of the answer, as a program sends them
 	NotDone                             []string
 	// Of a decision about several: each record and what was seen of it, and how many they are.
 	Group []string
@@ -33,11 +34,14 @@ func (f form) Ticked(step string) bool { return slices.Contains(f.NotDone, step)
 
 func (v *visit) form() form {
 	f := v.r.PostForm
+	body := f.Get("body")
+	if !v.wantsJSON() {
+		body = strings.ReplaceAll(body, "\r\n", "\n") // as it was before the browser sent it
+	}
 	return form{
 		Seen: f.Get("seen"), Decision: f.Get("decision"), Reason: strings.TrimSpace(f.Get("reason")),
 		Status: strings.TrimSpace(f.Get("status")), ContentType: strings.TrimSpace(f.Get("content_type")), Location: strings.TrimSpace(f.Get("location")),
-		Body:    strings.ReplaceAll(f.Get("body"), "\r\n", "\n"), // as it was before the browser sent it
-		NotDone: f["not_done"], Group: f["group"], Count: strings.TrimSpace(f.Get("count")),
+		Body: body, Header: f["header"], NotDone: f["not_done"], Group: f["group"], Count: strings.TrimSpace(f.Get("count")),
 	}
 }
 
@@ -59,11 +63,15 @@ func (v *visit) decide(name string) error {
 	if f.Decision == "ask" {
 		return v.ask(name)
 	}
-	var seen store.Seen
-	if seen.UnmarshalText([]byte(f.Seen)) != nil {
-		return errSeen
+	if f.Decision == "" {
+		if f.Decision = v.r.PostFormValue("rehearse"); f.Decision != "" {
+			return v.rehearse(name, f)
+		}
 	}
-	res, err := f.resolution(v.actor.Name)
+	seen, res, err := f.about(v.actor.Name)
+	if err == errSeen {
+		return err
+	}
 	if err != nil {
 		return v.again(name, f, err)
 	}
@@ -84,10 +92,6 @@ func (v *visit) stay() context.CancelFunc {
 
 // settle makes the decision of a form about a record, and returns what that has done, or why it was not made.
 func (v *visit) settle(name string, f *form, seen store.Seen, res idempotency.Resolution) (inspect.Decision, error) {
-	d := inspect.Decision{
-		Type: "decision", Record: name, Decision: f.Decision, Answer: inspect.AnswerOf(&res), Seen: seen.String(),
-		Actor: v.actor.Name, Reason: f.Reason,
-	}
 	ctx := v.r.Context()
 	v.made.mu.Lock()
 	defer v.made.mu.Unlock()
@@ -96,18 +100,13 @@ func (v *visit) settle(name string, f *form, seen store.Seen, res idempotency.Re
 	}
 	r, err := v.ruling(name)
 	if err != nil {
-		return d, err
+		return inspect.Decision{Type: "decision", Record: name, Decision: f.Decision, Seen: seen.String(), Actor: v.actor.Name, Reason: f.Reason}, err
 	}
-	if f.Decision == "forget" {
-		d.Says, err = r.Forget(ctx, seen, res.Decision)
-	} else {
-		d.Says, err = r.Of(ctx, f.Decision, seen, res)
-	}
-	if d.Allowed = err == nil; d.Allowed {
-		d.ID = r.ID
+	d, err := r.Decide(ctx, f.Decision, seen, res, false)
+	if d.Allowed {
 		v.made.add(name, made{f.sum(v.actor, seen), d})
 	}
-	return d, r.OrChanged(ctx, seen, err)
+	return d, err
 }
 
 // The decisions are those that a console has made last, by record. A form that is sent twice is one of them. Only
@@ -134,7 +133,16 @@ func (m *decisions) add(name string, d made) {
 
 // sum is equal for two forms of one actor that make the same decision about what was seen.
 func (f *form) sum(who Actor, seen store.Seen) [sha256.Size]byte {
-	return sha256.Sum256(fmt.Appendf(nil, "%q", []any{who.Name, seen.String(), f.Decision, f.Reason, f.Status, f.ContentType, f.Location, f.Body, f.NotDone}))
+	return sha256.Sum256(fmt.Appendf(nil, "%q", []any{who.Name, seen.String(), f.Decision, f.Reason, f.Status, f.ContentType, f.Location, f.Body, f.Header, f.NotDone}))
+}
+
+// about returns what a form says of one record, and about what was seen of it.
+func (f *form) about(actor string) (seen store.Seen, res idempotency.Resolution, err error) {
+	if seen.UnmarshalText([]byte(f.Seen)) != nil {
+		return seen, res, errSeen
+	}
+	res, err = f.resolution(actor)
+	return seen, res, err
 }
 
 // resolution returns what a form says, and as whose decision.
@@ -159,6 +167,13 @@ func (f *form) resolution(actor string) (res idempotency.Resolution, err error) 
 		if value != "" {
 			res.Header.Set(name, value)
 		}
+	}
+	for _, line := range f.Header {
+		name, value, isField := strings.Cut(line, ":")
+		if !isField {
+			return res, unfinished("Each header must be like Retry-After: 5.")
+		}
+		res.Header.Add(name, strings.TrimSpace(value))
 	}
 	res.Body = []byte(f.Body)
 	return res, nil

@@ -61,7 +61,7 @@ func (v *visit) ruling(name string) (*inspect.Ruling, error) {
 	}
 	r := &inspect.Ruling{Guard: v.guard, NotDone: "tick it"}
 	if v.wantsJSON() {
-		r.NotDone = "name it in not_done"
+		r.NotDone = inspect.NotDone
 	}
 	if v.GuardOf != nil {
 		i, err := inspect.Look(v.r.Context(), v.guard, key)

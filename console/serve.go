@@ -49,6 +49,8 @@ var screens = map[string]screen{
 	"/":         {get: (*visit).showNow},
 	"find":      {get: (*visit).findRecord, post: (*visit).findKey},
 	"store":     {get: (*visit).showStore},
+	"list":      {get: (*visit).showList},
+	"counts":    {get: (*visit).showCounts},
 	"group":     {get: (*visit).showGroup, post: (*visit).decideGroup},
 	"records":   {get: (*visit).showRecord, post: (*visit).decide},
 	"style.css": {get: (*visit).asset},

@@ -129,7 +129,7 @@ func problemOf(err error) *problem {
 	case errors.Is(err, store.ErrNotFound):
 		return &problem{http.StatusNotFound, says, err}
 	case isChanged:
-		return &problem{http.StatusConflict, "Changed meanwhile: you saw " + brief(changed.Seen) + ", and now the record is " + brief(changed.Now.Seen()) +
+		return &problem{http.StatusConflict, "Changed meanwhile: you saw " + brief(changed.Seen) + ", and now the record is " + brief(changed.Now) +
 			". Nothing was changed by your decision.", err}
 	case errors.Is(err, store.ErrChanged), settled:
 		return &problem{http.StatusConflict, says, err}
@@ -171,7 +171,7 @@ func (v *visit) fail(err error) {
 	p := problemOf(err)
 	failure := inspect.Failure{Type: "error", Code: max(codes[p.status], inspect.ExitError), Error: p.says}
 	if changed, ok := errors.AsType[*inspect.Changed](err); ok {
-		failure.Code, failure.Now = inspect.ExitChanged, changed.Now.Seen().String()
+		failure.Code, failure.Now = inspect.ExitChanged, changed.Now.String()
 	}
 	content := dict("Status", p.status, "Text", http.StatusText(p.status), "Says", p.says, "Known", v.known)
 	if err := v.show(p.status, "problem", http.StatusText(p.status), content, failure); err != nil {

@@ -51,7 +51,7 @@ func (a *app) complain(err error) {
 	if a.format == asJSON {
 		now := ""
 		if c, ok := errors.AsType[*inspect.Changed](err); ok {
-			now = c.Now.Seen().String()
+			now = c.Now.String()
 		}
 		a.encode(a.errOut, inspect.Failure{Type: "error", Code: codeOf(err), Error: err.Error(), Now: now})
 		return

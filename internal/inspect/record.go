@@ -142,13 +142,12 @@ func (r *Refusal) Unwrap() error { return r.err }
 
 // A Changed error says that a record is not what was seen, and what it is now.
 type Changed struct {
-	Seen store.Seen
-	Now  idempotency.RecordInfo
+	Seen, Now store.Seen
 }
 
 // Error says what was seen and what is there now.
 func (c *Changed) Error() string {
-	return fmt.Sprintf("the record has changed: you saw %s, and now it is %s. Nothing was changed by this.", c.Seen, c.Now.Seen())
+	return fmt.Sprintf("the record has changed: you saw %s, and now it is %s. Nothing was changed by this.", c.Seen, c.Now)
 }
 
 // Unwrap returns the error of the store that it stands for.

@@ -87,6 +87,30 @@ func unreadable(err error) bool {
 	return errors.Is(err, idempotency.ErrUnreadableHere) || errors.Is(err, idempotency.ErrCorrupt)
 }
 
+// Decide makes a decision, which a word names, and returns what that has done, or why it was not made. In a dry run it
+// returns what it would do, and changes nothing.
+func (r *Ruling) Decide(ctx context.Context, word string, seen store.Seen, res idempotency.Resolution, dryRun bool) (Decision, error) {
+	d := Decision{
+		Type: "decision", Record: r.Info.Record, Decision: word, DryRun: dryRun, Answer: AnswerOf(&res), Seen: seen.String(), Actor: res.Actor, Reason: res.Reason,
+	}
+	if dryRun {
+		ctx = Rehearse(ctx)
+	}
+	var err error
+	if word == "forget" {
+		d.Says, err = r.Forget(ctx, seen, res.Decision)
+	} else {
+		d.Says, err = r.Of(ctx, word, seen, res)
+	}
+	if d.Allowed = err == nil; d.Allowed {
+		d.ID = r.ID
+	}
+	return d, r.OrChanged(ctx, seen, err)
+}
+
+// NotDone is how programs say of a step that it has not happened, and so does the command line.
+const NotDone = "name it with --not-done"
+
 // Of decides about the record, and returns what that does, or why it is refused.
 func (r *Ruling) Of(ctx context.Context, word string, seen store.Seen, res idempotency.Resolution) (says string, refused error) {
 	res.Outcome = Outcomes[word]
@@ -105,7 +129,7 @@ func (r *Ruling) Of(ctx context.Context, word string, seen store.Seen, res idemp
 	case errors.Is(err, store.ErrChanged):
 		return "", &Refusal{fmt.Sprintf("the record is %s, and only what is held can be decided", StateOf(r.Info)), err}
 	case r.Info.State == store.Corrupt && seen != r.Info.Seen():
-		return "", &Changed{seen, r.Info}
+		return "", &Changed{seen, r.Info.Seen()}
 	case r.Info.State == store.Corrupt:
 		return "", &Refusal{"the record cannot be read, so that it can only be forgotten", err}
 	case unreadable(err):
@@ -121,7 +145,7 @@ func (r *Ruling) Forget(ctx context.Context, seen store.Seen, d idempotency.Deci
 	case err == nil:
 		return Forgets(r.Info), nil
 	case errors.Is(err, store.ErrCorrupt) && r.Info.State == store.Corrupt: // and another state was seen
-		return "", &Changed{seen, r.Info}
+		return "", &Changed{seen, r.Info.Seen()}
 	case seen == r.Info.Seen() && r.Info.State == store.Claimed:
 		return "", &Refusal{fmt.Sprintf("attempt %d is running, and cannot be forgotten: wait until it has ended, or its lease has", r.Info.Attempt), nil}
 	}
@@ -152,7 +176,7 @@ func (r *Ruling) OrChanged(ctx context.Context, seen store.Seen, err error) erro
 	case now.Seen() == seen: // it was like that when it was seen
 		return &Settled{err}
 	}
-	return &Changed{seen, now}
+	return &Changed{seen, now.Seen()}
 }
 
 // A Settled error says that a record is what was seen, and that there is nothing to decide about it.

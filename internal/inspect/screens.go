@@ -4,6 +4,14 @@ import "net/http"
 
 // This file is what the console answers to programs, beside records, stories, decisions, words and failures.
 
+// ConsoleHeader says in each answer of the console, also in refusals, in which form programs send and get what: in
+// ConsoleForm. Another form is one in which something that an earlier program sends means something else. Objects, fields
+// and addresses that are only added leave it as it is.
+const (
+	ConsoleHeader = "Idempotency-Console"
+	ConsoleForm   = "1"
+)
+
 // A Now is what waits for a decision, and what hangs.
 type Now struct {
 	Type    string   `json:"type"`
