@@ -102,7 +102,7 @@ func (v *visit) settle(name string, f *form, seen store.Seen, res idempotency.Re
 	if err != nil {
 		return inspect.Decision{Type: "decision", Record: name, Decision: f.Decision, Seen: seen.String(), Actor: v.actor.Name, Reason: f.Reason}, err
 	}
-	d, err := r.Decide(ctx, f.Decision, seen, res, false)
+	d, err := r.Decide(ctx, inspect.Order{Word: f.Decision, Seen: seen, Resolution: res})
 	if d.Allowed {
 		v.made.add(name, made{f.sum(v.actor, seen), d})
 	}

@@ -87,11 +87,13 @@ func TestAlikeWithoutAStore(t *testing.T) {
 	p, server := redisPlace(t)
 	s := serve(t, p.records)
 	s.post("POST /payouts", "a", broken, hold)
-	a := &app{out: new(bytes.Buffer), now: time.Now}
-	r, err := lookInto(t.Context(), &source{records: p.records}, s.name("a"), time.Hour)
+	a, d := &app{out: new(bytes.Buffer), now: time.Now}, &source{records: p.records, target: target{ttl: time.Hour}}
+	story, err := d.Why(t.Context(), s.name("a"))
 	require.NoError(t, err)
+	o := inspect.Order{Record: s.name("a"), Word: "resume"}
+	require.NoError(t, o.Seen.UnmarshalText([]byte(s.seen("a"))))
 	server.SetError("LOADING")
-	err = a.decideAlike(t.Context(), &source{records: p.records}, &verdict{}, "resume", r, r.Info.Seen(), 1)
+	err = a.decideAlike(t.Context(), d, story.Record, o, 1)
 	require.Equal(t, inspect.ExitUnreachable, codeOf(err), "%v", err)
 	require.NotErrorIs(t, err, store.ErrChanged)
 }

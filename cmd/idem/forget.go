@@ -12,22 +12,13 @@ func (a *app) forget() *cobra.Command {
 		Use: "forget RECORD", Args: cobra.ExactArgs(1),
 		Short: "Remove a record, so that its request runs as the first",
 	}
-	v.flags(cmd, a.env)
-	cmd.RunE = a.on(func(ctx context.Context, s *source, args []string) error {
-		r, err := lookInto(ctx, s, args[0], keepAnswer)
+	a.decisionFlags(v, cmd)
+	cmd.RunE = a.on(func(ctx context.Context, d desk, args []string) error {
+		now, o, err := v.about(ctx, d, args[0], "forget")
 		if err != nil {
 			return err
 		}
-		seen, err := v.about(r.Info)
-		if err != nil {
-			return err
-		}
-		says, err := r.Forget(v.context(ctx), seen, v.Decision)
-		if err != nil {
-			return v.maybe("forget", r, orChanged(ctx, r, seen, err))
-		}
-		a.done(v, "forget", says, nil, r, seen)
-		return nil
+		return a.decide(ctx, d, o, now.State)
 	})
 	return cmd
 }

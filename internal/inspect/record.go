@@ -145,6 +145,13 @@ type Changed struct {
 	Seen, Now store.Seen
 }
 
+// ChangedFrom returns a Changed error about a record that was told as a text of what is there.
+func ChangedFrom(seen store.Seen, now string) *Changed {
+	c := &Changed{Seen: seen}
+	_ = c.Now.UnmarshalText([]byte(now))
+	return c
+}
+
 // Error says what was seen and what is there now.
 func (c *Changed) Error() string {
 	return fmt.Sprintf("the record has changed: you saw %s, and now it is %s. Nothing was changed by this.", c.Seen, c.Now)

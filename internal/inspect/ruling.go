@@ -87,25 +87,34 @@ func unreadable(err error) bool {
 	return errors.Is(err, idempotency.ErrUnreadableHere) || errors.Is(err, idempotency.ErrCorrupt)
 }
 
-// Decide makes a decision, which a word names, and returns what that has done, or why it was not made. In a dry run it
-// returns what it would do, and changes nothing.
-func (r *Ruling) Decide(ctx context.Context, word string, seen store.Seen, res idempotency.Resolution, dryRun bool) (Decision, error) {
+// An Order is a decision that somebody wants to be made about what was seen of a record. Word names it, and in a dry run
+// it is only told what it would do.
+type Order struct {
+	Record, Word string
+	Seen         store.Seen
+	Resolution   idempotency.Resolution
+	DryRun       bool
+}
+
+// Decide makes a decision about the record, and returns what that has done or would do, or why it was not made.
+func (r *Ruling) Decide(ctx context.Context, o Order) (Decision, error) {
 	d := Decision{
-		Type: "decision", Record: r.Info.Record, Decision: word, DryRun: dryRun, Answer: AnswerOf(&res), Seen: seen.String(), Actor: res.Actor, Reason: res.Reason,
+		Type: "decision", Record: r.Info.Record, Decision: o.Word, DryRun: o.DryRun, Answer: AnswerOf(&o.Resolution), Seen: o.Seen.String(),
+		Actor: o.Resolution.Actor, Reason: o.Resolution.Reason,
 	}
-	if dryRun {
+	if o.DryRun {
 		ctx = Rehearse(ctx)
 	}
 	var err error
-	if word == "forget" {
-		d.Says, err = r.Forget(ctx, seen, res.Decision)
+	if o.Word == "forget" {
+		d.Says, err = r.Forget(ctx, o.Seen, o.Resolution.Decision)
 	} else {
-		d.Says, err = r.Of(ctx, word, seen, res)
+		d.Says, err = r.Of(ctx, o.Word, o.Seen, o.Resolution)
 	}
 	if d.Allowed = err == nil; d.Allowed {
 		d.ID = r.ID
 	}
-	return d, r.OrChanged(ctx, seen, err)
+	return d, r.OrChanged(ctx, o.Seen, err)
 }
 
 // NotDone is how programs say of a step that it has not happened, and so does the command line.
