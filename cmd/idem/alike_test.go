@@ -18,7 +18,7 @@ func (p place) midMinute(t *testing.T, args ...string) result {
 	t.Helper()
 	var out, errOut bytes.Buffer
 	a := &app{out: &out, errOut: &errOut, env: func(string) string { return "" }, now: func() time.Time { return time.Date(2026, 11, 27, 3, 12, 50, 0, time.UTC) }}
-	code := a.execute(t.Context(), append(args, p.flags...))
+	code := a.execute(t.Context(), append(p.fit(args), p.flags...))
 	return result{code, out.String(), errOut.String()}
 }
 

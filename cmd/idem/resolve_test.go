@@ -210,10 +210,10 @@ func TestHeldRecordThatCannotBeRead(t *testing.T) {
 			require.NoError(t, err)
 		},
 	}
-	for name, place := range places {
+	for name, harm := range damage {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := place(t)
+			p := places[name](t)
 			told := make(chan event.Event, 10)
 			s := serve(t, p.records, idempotency.WithObserver(func(_ context.Context, e event.Event) {
 				if e.Kind == event.Corrupt {
@@ -222,7 +222,7 @@ func TestHeldRecordThatCannotBeRead(t *testing.T) {
 			}))
 			s.post("POST /payouts", "a", broken, hold)
 			record := s.name("a")
-			damage[name](t, p, record)
+			harm(t, p, record)
 			got := p.idem(t, "held")
 			require.Contains(t, got.out, record, got.err)
 			require.Contains(t, got.out, "corrupt")
@@ -263,7 +263,7 @@ func TestChangedMeanwhile(t *testing.T) {
 			s := serve(t, p.records)
 			s.post("POST /payouts", "a", broken, hold)
 			name, seen := s.name("a"), s.seen("a")
-			require.Equal(t, inspect.ExitOK, p.idem(t, "resolve", name, "resume", "--seen", seen, "--reason", "x").code)
+			require.Equal(t, inspect.ExitOK, p.idem(t, "resolve", name, "resume", "--seen", seen, "--reason", "another").code)
 			s.post("POST /payouts", "a", broken, hold)
 			now := s.seen("a")
 			require.NotEqual(t, seen, now)
