@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,7 +67,7 @@ func (s shownRecord) Short() string { return s.Record.Record[:10] + "…" }
 func (v *visit) showNow(string) error {
 	q := store.Query{Holding: true, States: []store.State{store.Held}, Limit: pageSize, Cursor: v.r.FormValue("cursor"), Label: v.r.FormValue("route")}
 	n := now{Now: inspect.Now{Type: "now", Records: []inspect.Record{}, Running: []inspect.Record{}}, Route: q.Label, Later: q.Cursor != ""}
-	held, next, err := v.list(v.r.Context(), q)
+	held, next, err := v.list(v.r.Context(), v.lister.List, q)
 	if err != nil {
 		return err
 	}
@@ -95,10 +96,13 @@ func (v *visit) showNow(string) error {
 // mostPages is how many pages of the store are read for one that has anything in it.
 const mostPages = 10
 
+// A pager returns a page of a store.
+type pager func(context.Context, store.Query) (store.Page, error)
+
 // list returns the records of a page, by the guards of their routes. A store may have pages in which nothing fits.
-func (v *visit) list(ctx context.Context, q store.Query) (found []idempotency.RecordInfo, next string, err error) {
+func (v *visit) list(ctx context.Context, pages pager, q store.Query) (found []idempotency.RecordInfo, next string, err error) {
 	for n := 0; n == 0 || n < mostPages && len(found) == 0 && next != ""; n++ {
-		if found, next, err = v.listPage(ctx, q); err != nil {
+		if found, next, err = v.listPage(ctx, pages, q); err != nil {
 			return nil, "", err
 		}
 		q.Cursor = next
@@ -106,15 +110,15 @@ func (v *visit) list(ctx context.Context, q store.Query) (found []idempotency.Re
 	return found, next, nil
 }
 
-func (v *visit) listPage(ctx context.Context, q store.Query) (found []idempotency.RecordInfo, next string, err error) {
-	page, err := v.lister.List(ctx, q)
+func (v *visit) listPage(ctx context.Context, pages pager, q store.Query) (found []idempotency.RecordInfo, next string, err error) {
+	page, err := pages(ctx, q)
 	if err != nil {
 		return nil, "", err
 	}
 	for _, e := range page.Entries {
 		i, err := inspect.Look(ctx, v.guardOf(e.Record.Label), idempotency.Key{Record: e.Key})
 		switch {
-		case errors.Is(err, store.ErrNotFound) || err == nil && i.State != q.States[0] && i.State != store.Corrupt:
+		case errors.Is(err, store.ErrNotFound) || err == nil && len(q.States) > 0 && !slices.Contains(q.States, i.State) && i.State != store.Corrupt:
 			continue // it has settled meanwhile
 		case errors.Is(err, store.ErrUnreadableHere): // another version can read it
 			i = idempotency.RecordInfo{Record: e.Key, State: store.Corrupt}

@@ -47,7 +47,8 @@ type screen struct {
 // is mounted.
 var screens = map[string]screen{
 	"/":         {get: (*visit).showNow},
-	"find":      {get: (*visit).findRecord, post: (*visit).findKey},
+	"find":      {get: (*visit).showFind, post: (*visit).search},
+	"erase":     {get: (*visit).showErase, post: (*visit).erase},
 	"store":     {get: (*visit).showStore},
 	"group":     {get: (*visit).showGroup, post: (*visit).decideGroup},
 	"records":   {get: (*visit).showRecord, post: (*visit).decide},

@@ -8,19 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/inspect"
 )
-
-// An erased is what was erased of a tenant, or would be.
-type erased struct {
-	Type       string `json:"type"`
-	DryRun     bool   `json:"dry_run" jsonschema:"nothing was changed"`
-	Completed  int    `json:"completed" jsonschema:"erased, with an answer: a retry of these keys runs again"`
-	Unanswered int    `json:"unanswered" jsonschema:"erased, without an answer"`
-	Held       int    `json:"held" jsonschema:"erased, although nobody knows whether they have happened"`
-	HeldLeft   int    `json:"held_left" jsonschema:"not erased, because they are held"`
-	InFlight   int    `json:"in_flight" jsonschema:"not erased, because they run"`
-	Changed    int    `json:"changed" jsonschema:"not erased, because they changed meanwhile"`
-}
 
 // erase forgets all of a tenant.
 func (a *app) erase() *cobra.Command {
@@ -66,7 +55,10 @@ func (a *app) tellErased(what idempotency.Erasing, d idempotency.Erased) {
 		verb = "Dry run, nothing was changed. It would erase"
 	}
 	if a.format == asJSON {
-		list.add(erased{"erased", what.DryRun, d.Completed, d.Unanswered, d.Held, d.HeldLeft, d.InFlight, d.Changed})
+		list.add(inspect.Erased{
+			Type: "erased", DryRun: what.DryRun, Completed: d.Completed, Unanswered: d.Unanswered, Held: d.Held,
+			HeldLeft: d.HeldLeft, InFlight: d.InFlight, Changed: d.Changed,
+		})
 		return
 	}
 	list.end(fmt.Sprintf("%s %d completed, whose retries run again, %d without an answer, and %d held.", verb, d.Completed, d.Unanswered, d.Held))

@@ -13,6 +13,16 @@ type Now struct {
 	Next    string   `json:"next,omitempty" jsonschema:"cursor of the next page"`
 }
 
+// A Found is a page of records that were found without their key.
+type Found struct {
+	Type    string   `json:"type"`
+	By      string   `json:"by" jsonschema:"reference, tenant or trace"`
+	Says    string   `json:"says" jsonschema:"how many, or why nothing may be found, in sentences"`
+	Records []Record `json:"records"`
+	Looked  int      `json:"looked,omitempty" jsonschema:"of a trace: at how many records of this page of the index"`
+	Next    string   `json:"next,omitempty" jsonschema:"cursor of the next page"`
+}
+
 // A Group is several held records, and what each decision about them would do.
 type Group struct {
 	Type    string   `json:"type"`
