@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/inspect"
@@ -24,6 +25,9 @@ type form struct {
 	Status, ContentType, Location, Body string
 	Header                              []string // further fields of the answer, as a program sends them
 	NotDone                             []string
+	// Of an erasure: whose records, and whether those that are held, too.
+	Tenant   string
+	AlsoHeld bool
 	// Of a decision about several: each record and what was seen of it, and how many they are.
 	Group []string
 	Count string
@@ -41,12 +45,13 @@ func (v *visit) form() form {
 	return form{
 		Seen: f.Get("seen"), Decision: f.Get("decision"), Reason: strings.TrimSpace(f.Get("reason")),
 		Status: strings.TrimSpace(f.Get("status")), ContentType: strings.TrimSpace(f.Get("content_type")), Location: strings.TrimSpace(f.Get("location")),
-		Body: body, Header: f["header"], NotDone: f["not_done"], Group: f["group"], Count: strings.TrimSpace(f.Get("count")),
+		Body: body, Header: f["header"], Tenant: f.Get("tenant"), AlsoHeld: f.Get("also_held") != "",
+		NotDone: f["not_done"], Group: f["group"], Count: strings.TrimSpace(f.Get("count")),
 	}
 }
 
 // errSeen says that a form was not made from a record that was looked at.
-var errSeen = &problem{status: http.StatusBadRequest, says: "The form does not say what was seen. Look at the record, and decide about that."}
+var errSeen = &problem{status: http.StatusBadRequest, says: "The form does not say what was seen. Look first, and decide about that."}
 
 func (v *visit) mayDecide() error {
 	if !v.actor.Decide || v.actor.Name == "" {
@@ -75,7 +80,7 @@ func (v *visit) decide(name string) error {
 	if err != nil {
 		return v.again(name, f, err)
 	}
-	defer v.stay()()
+	defer v.stay(patience)()
 	done, err := v.settle(name, &f, seen, res)
 	if err != nil {
 		return v.again(name, f, err)
@@ -84,8 +89,8 @@ func (v *visit) decide(name string) error {
 }
 
 // stay lets what is decided be done, also if the browser has gone.
-func (v *visit) stay() context.CancelFunc {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.r.Context()), patience)
+func (v *visit) stay(d time.Duration) context.CancelFunc {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.r.Context()), d)
 	v.r = v.r.WithContext(ctx)
 	return cancel
 }
@@ -95,8 +100,8 @@ func (v *visit) settle(name string, f *form, seen store.Seen, res idempotency.Re
 	ctx := v.r.Context()
 	v.made.mu.Lock()
 	defer v.made.mu.Unlock()
-	if again := v.made.of[name]; again.by == f.sum(v.actor, seen) {
-		return again.decision, nil
+	if again := v.made.of[name]; again.by == f.sum(v.actor, seen.String()) {
+		return again.result, nil
 	}
 	r, err := v.ruling(name)
 	if err != nil {
@@ -104,36 +109,36 @@ func (v *visit) settle(name string, f *form, seen store.Seen, res idempotency.Re
 	}
 	d, err := r.Decide(ctx, inspect.Order{Word: f.Decision, Seen: seen, Resolution: res})
 	if d.Allowed {
-		v.made.add(name, made{f.sum(v.actor, seen), d})
+		v.made.add(name, f.sum(v.actor, seen.String()), d)
 	}
 	return d, err
 }
 
-// The decisions are those that a console has made last, by record. A form that is sent twice is one of them. Only
-// one is made at a time.
-type decisions struct {
+// The decisions are those that a console has made last, by record or tenant, with what each has done. A form that is sent
+// twice is one of them. Only one is made at a time.
+type decisions[T any] struct {
 	mu sync.Mutex
-	of map[string]made
+	of map[string]made[T]
 }
 
-// A made decision is one, and the form that it was made by.
-type made struct {
-	by       [sha256.Size]byte
-	decision inspect.Decision
+// A made decision is what it has done, and the form that it was made by.
+type made[T any] struct {
+	by     [sha256.Size]byte
+	result T
 }
 
 const mostMade = 1000
 
-func (m *decisions) add(name string, d made) {
+func (m *decisions[T]) add(name string, by [sha256.Size]byte, result T) {
 	if m.of == nil || len(m.of) >= mostMade {
-		m.of = make(map[string]made)
+		m.of = make(map[string]made[T])
 	}
-	m.of[name] = d
+	m.of[name] = made[T]{by, result}
 }
 
 // sum is equal for two forms of one actor that make the same decision about what was seen.
-func (f *form) sum(who Actor, seen store.Seen) [sha256.Size]byte {
-	return sha256.Sum256(fmt.Appendf(nil, "%q", []any{who.Name, seen.String(), f.Decision, f.Reason, f.Status, f.ContentType, f.Location, f.Body, f.Header, f.NotDone}))
+func (f *form) sum(who Actor, seen string) [sha256.Size]byte {
+	return sha256.Sum256(fmt.Appendf(nil, "%q", []any{who.Name, seen, f.Decision, f.Reason, f.Status, f.ContentType, f.Location, f.Body, f.Header, f.NotDone}))
 }
 
 // about returns what a form says of one record, and about what was seen of it.
@@ -153,10 +158,8 @@ func (f *form) resolution(actor string) (res idempotency.Resolution, err error) 
 	switch {
 	case !known && f.Decision != "forget":
 		return res, unfinished("Say final, not-executed, resume or forget.")
-	case f.Reason == "":
-		return res, unfinished("Say how you found it out, for whoever asks later.")
-	case len(f.Reason) > maxReason:
-		return res, unfinished("Say it in at most 2,000 bytes: it becomes a line of the log.")
+	case f.unreasoned() != nil:
+		return res, f.unreasoned()
 	case outcome != idempotency.Final || f.Decision == "forget":
 		return res, nil
 	}
@@ -181,6 +184,17 @@ func (f *form) resolution(actor string) (res idempotency.Resolution, err error) 
 
 // maxReason is how long a reason may be, in bytes.
 const maxReason = 2000
+
+// unreasoned says what is wrong with the reason of a form.
+func (f *form) unreasoned() error {
+	switch {
+	case f.Reason == "":
+		return unfinished("Say how you found it out, for whoever asks later.")
+	case len(f.Reason) > maxReason:
+		return unfinished("Say it in at most 2,000 bytes: it becomes a line of the log.")
+	}
+	return nil
+}
 
 func unfinished(says string) *problem {
 	return &problem{status: http.StatusUnprocessableEntity, says: says}

@@ -69,7 +69,7 @@ func (v *visit) showNow(string) error {
 	if q.Limit, err = limit(v.r.Form, pageSize); err != nil {
 		return err
 	}
-	held, next, err := v.list(v.r.Context(), q)
+	held, next, err := v.list(v.r.Context(), v.lister.List, q)
 	if err != nil {
 		return err
 	}
@@ -99,9 +99,9 @@ func (v *visit) showNow(string) error {
 const mostPages = 10
 
 // list returns the records of a page, by the guards of their routes. A store may have pages in which nothing fits.
-func (v *visit) list(ctx context.Context, q store.Query) (found []idempotency.RecordInfo, next string, err error) {
+func (v *visit) list(ctx context.Context, pages inspect.Pager, q store.Query) (found []idempotency.RecordInfo, next string, err error) {
 	for n := 0; n == 0 || n < mostPages && len(found) == 0 && next != ""; n++ {
-		if found, next, err = inspect.LookPage(ctx, v.lister, v.guardOf, q); err != nil {
+		if found, next, err = inspect.LookPage(ctx, pages, v.guardOf, q); err != nil {
 			return nil, "", err
 		}
 		q.Cursor = next

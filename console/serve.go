@@ -47,7 +47,8 @@ type screen struct {
 // is mounted.
 var screens = map[string]screen{
 	"/":         {get: (*visit).showNow},
-	"find":      {get: (*visit).findRecord, post: (*visit).findKey},
+	"find":      {get: (*visit).showFind, post: (*visit).search},
+	"erase":     {get: (*visit).showErase, post: (*visit).erase},
 	"store":     {get: (*visit).showStore},
 	"list":      {get: (*visit).showList},
 	"counts":    {get: (*visit).showCounts},

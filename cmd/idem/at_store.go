@@ -45,7 +45,7 @@ func (s *source) Held(ctx context.Context, q store.Query) (found []inspect.Recor
 	if err != nil {
 		return nil, "", err
 	}
-	infos, next, err := inspect.LookPage(ctx, timely{s.records}, func(string) *idempotency.Guard { return g }, q)
+	infos, next, err := inspect.LookPage(ctx, timely{s.records}.List, func(string) *idempotency.Guard { return g }, q)
 	return recordsOf(infos), next, err
 }
 
@@ -111,12 +111,15 @@ func (s *source) Find(ctx context.Context, f idempotency.Finding) ([]inspect.Rec
 	if err != nil {
 		return nil, "", err
 	}
-	page, err := g.Find(ctx, f)
-	if err != nil {
-		return nil, "", err
+	by, value := inspect.ByReference, f.Reference
+	if f.Scope != "" {
+		by, value = inspect.ByTenant, f.Scope
 	}
-	infos, err := inspect.LookAll(ctx, g, page.Records)
-	return recordsOf(infos), page.Next, err
+	pages := func(ctx context.Context, q store.Query) (store.Page, error) {
+		return inspect.FinderOf(g).Page(ctx, by, value, q)
+	}
+	infos, next, err := inspect.LookPage(ctx, pages, func(string) *idempotency.Guard { return g }, store.Query{Limit: f.Limit, Cursor: f.Cursor})
+	return recordsOf(infos), next, err
 }
 
 func (s *source) Decide(ctx context.Context, o inspect.Order) (inspect.Decision, error) {

@@ -31,7 +31,7 @@ func (a *app) erase() *cobra.Command {
 		if what.Scope == "" || strings.TrimSpace(what.Reason) == "" {
 			return usage("--tenant and --reason must not be empty")
 		}
-		what.Scope = scopeOf(what.Scope)
+		what.Scope = inspect.ScopeNamed(what.Scope)
 		done, err := d.Erase(ctx, what)
 		if done.Type != "" {
 			a.tellErased(done)

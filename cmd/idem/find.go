@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -34,7 +33,7 @@ func (a *app) find() *cobra.Command {
 		if f.Reference == "" && f.Scope == "" {
 			return a.findKey(ctx, d, k, shared)
 		}
-		f.Scope = scopeOf(f.Scope)
+		f.Scope = inspect.ScopeNamed(f.Scope)
 		return a.listPages(f.Limit, f.Cursor, func(limit int, cursor string) ([]inspect.Record, string, error) {
 			f.Limit, f.Cursor = limit, cursor
 			return d.Find(ctx, f)
@@ -43,17 +42,9 @@ func (a *app) find() *cobra.Command {
 	return cmd
 }
 
-// scopeOf returns the scope that an argument names.
-func scopeOf(arg string) string {
-	if rest, ok := strings.CutPrefix(arg, `\0`); ok {
-		return "\x00" + rest
-	}
-	return arg
-}
-
 // findKey shows the record of a key.
 func (a *app) findKey(ctx context.Context, d desk, k idempotency.Key, shared bool) error {
-	if k.Scope = scopeOf(k.Scope); shared {
+	if k.Scope = inspect.ScopeNamed(k.Scope); shared {
 		k.Scope = idempotency.Shared
 	}
 	if k.Scope == "" || k.Value == "" || len(k.Value) > 255 {

@@ -29,6 +29,7 @@ type core struct {
 	room      waitingRoom
 	resolving resolving
 	resolvers resolvers
+	finders   finders
 	reports   report.Once
 	mistakes  report.Mistakes
 	work      inflight.Work

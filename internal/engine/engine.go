@@ -27,7 +27,9 @@ func (e *Engine) With(rules *Rules) *Engine {
 	if rules.Seals.Sealer != nil {
 		e.core.seals.Store(true)
 	}
-	return &Engine{e.core, rules}
+	made := &Engine{e.core, rules}
+	e.core.finders.add(made)
+	return made
 }
 
 // SealsElsewhere reports whether e seals nothing, and another engine that shares its store does.

@@ -14,17 +14,20 @@ import (
 
 // This file is about many records: pages of them, what a listing tells of each, and how many there are.
 
+// A Pager returns a page of a store.
+type Pager func(context.Context, store.Query) (store.Page, error)
+
 // LookPage returns what is known of the next records of a query, each by the guard of its route, and where to go on. It
-// leaves out those that have left the first state of the query meanwhile.
-func LookPage(ctx context.Context, l store.Lister, guardOf func(route string) *idempotency.Guard, q store.Query) (found []idempotency.RecordInfo, next string, err error) {
-	page, err := l.List(ctx, q)
+// leaves out those that have left the states of the query meanwhile.
+func LookPage(ctx context.Context, pages Pager, guardOf func(route string) *idempotency.Guard, q store.Query) (found []idempotency.RecordInfo, next string, err error) {
+	page, err := pages(ctx, q)
 	if err != nil {
 		return nil, "", err
 	}
 	for _, e := range page.Entries {
 		i, err := Look(ctx, guardOf(e.Record.Label), idempotency.Key{Record: e.Key})
 		switch {
-		case errors.Is(err, store.ErrNotFound) || err == nil && i.State != q.States[0] && i.State != store.Corrupt:
+		case errors.Is(err, store.ErrNotFound) || err == nil && len(q.States) > 0 && !slices.Contains(q.States, i.State) && i.State != store.Corrupt:
 			continue // it has settled meanwhile
 		case errors.Is(err, store.ErrUnreadableHere): // another version can read it
 			i = idempotency.RecordInfo{Record: e.Key, State: store.Corrupt}

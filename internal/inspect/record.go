@@ -105,21 +105,6 @@ func Look(ctx context.Context, g *idempotency.Guard, k idempotency.Key) (idempot
 	return info, err
 }
 
-// LookAll is [Look] for records that were found. Those that have gone meanwhile are left out.
-func LookAll(ctx context.Context, g *idempotency.Guard, found []idempotency.RecordInfo) (all []idempotency.RecordInfo, err error) {
-	for _, f := range found {
-		info, err := Look(ctx, g, idempotency.Key{Record: f.Record})
-		switch {
-		case errors.Is(err, store.ErrNotFound):
-		case err != nil:
-			return all, err
-		default:
-			all = append(all, info)
-		}
-	}
-	return all, nil
-}
-
 // Named returns the key of the record with a name.
 func Named(name string) (idempotency.Key, error) {
 	if sum, err := base64.RawURLEncoding.Strict().DecodeString(name); err != nil || len(sum) != 32 || len(name) != 43 {
