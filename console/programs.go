@@ -71,7 +71,7 @@ func (v *visit) showCounts(string) error {
 		return errForPrograms
 	}
 	q, tally, began := store.Query{Limit: mostListed, Cursor: v.r.URL.Query().Get("cursor")}, inspect.Tally{}, v.now()
-	for more := true; more && v.now().Sub(began) < countFor; more = q.Cursor != "" {
+	for more := true; more; more = q.Cursor != "" && v.now().Sub(began) < countFor {
 		page, err := v.lister.List(v.r.Context(), q)
 		if err != nil {
 			return err
