@@ -103,11 +103,12 @@ func (v *visit) settle(name string, f *form, seen store.Seen, res idempotency.Re
 	if again := v.made.of[name]; again.by == f.sum(v.actor, seen.String()) {
 		return again.result, nil
 	}
+	o := inspect.Order{Record: name, Word: f.Decision, Seen: seen, Resolution: res}
 	r, err := v.ruling(name)
 	if err != nil {
-		return inspect.Decision{Type: "decision", Record: name, Decision: f.Decision, Seen: seen.String(), Actor: v.actor.Name, Reason: f.Reason}, err
+		return o.Told(), err
 	}
-	d, err := r.Decide(ctx, inspect.Order{Word: f.Decision, Seen: seen, Resolution: res})
+	d, err := r.Decide(ctx, o)
 	if d.Allowed {
 		v.made.add(name, f.sum(v.actor, seen.String()), d)
 	}

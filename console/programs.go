@@ -98,7 +98,7 @@ func (v *visit) rehearse(name string, f form) error {
 	if err != nil {
 		return err
 	}
-	d, err := r.Decide(v.r.Context(), inspect.Order{Word: f.Decision, Seen: seen, Resolution: res, DryRun: true})
+	d, err := r.Decide(v.r.Context(), inspect.Order{Record: name, Word: f.Decision, Seen: seen, Resolution: res, DryRun: true})
 	if err != nil {
 		return err
 	}

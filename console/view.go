@@ -235,7 +235,7 @@ var codes = map[int]int{
 // fail writes an error.
 func (v *visit) fail(err error) {
 	p := problemOf(err)
-	failure := inspect.Failure{Type: "error", Code: max(codes[p.status], inspect.ExitError), Error: p.says}
+	failure := inspect.Failure{Type: "error", Code: max(codes[p.status], inspect.ExitError), Error: p.says, Actor: v.actor.Name}
 	if p.now != "" {
 		failure.Code, failure.Now = inspect.ExitChanged, p.now
 	}

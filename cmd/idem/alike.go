@@ -31,7 +31,7 @@ func (a *app) alike(ctx context.Context, d desk, of inspect.Record) (found []ins
 // changed meanwhile, and of which the decision is refused.
 func (a *app) decideAlike(ctx context.Context, d desk, now inspect.Record, o inspect.Order, expect int) error {
 	if o.Seen.String() != now.Seen {
-		return a.undecided(o, now.State, inspect.ChangedFrom(o.Seen, now.Seen))
+		return undecided(o.Told(), now.State, inspect.ChangedFrom(o.Seen, now.Seen))
 	}
 	found, err := a.alike(ctx, d, now)
 	if err != nil {
@@ -44,16 +44,16 @@ func (a *app) decideAlike(ctx context.Context, d desk, now inspect.Record, o ins
 	left := 0
 	for _, r := range found {
 		o.Record = r.Record
-		err := o.Seen.UnmarshalText([]byte(r.Seen))
-		if err == nil {
-			err = a.decide(ctx, d, o, r.State)
+		if err := o.Seen.UnmarshalText([]byte(r.Seen)); err != nil {
+			return err
 		}
+		told, err := a.decide(ctx, d, o, r.State)
 		switch codeOf(err) {
 		case inspect.ExitOK:
 		case inspect.ExitUsage, inspect.ExitUnreachable:
 			return err
 		default:
-			a.leave(o, r.Seen, err)
+			a.leave(told, err)
 			left++
 		}
 	}
@@ -64,13 +64,9 @@ func (a *app) decideAlike(ctx context.Context, d desk, now inspect.Record, o ins
 }
 
 // leave tells that a decision was not made about one of several records.
-func (a *app) leave(o inspect.Order, seen string, err error) {
+func (a *app) leave(d inspect.Decision, err error) {
 	list := a.list()
-	if a.format != asJSON {
-		list.end("Left alone: " + o.Record + ": " + plain(err.Error()))
-		return
-	}
-	list.add(inspect.Decision{
-		Type: "decision", Record: o.Record, Decision: o.Word, DryRun: o.DryRun, Says: err.Error(), Seen: seen, Actor: a.target.actor, Reason: o.Resolution.Reason,
-	})
+	d.Says = err.Error()
+	list.add(d, "Left alone: "+d.Record+": "+d.Says)
+	list.end("")
 }

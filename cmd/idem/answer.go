@@ -60,6 +60,10 @@ func (g *given) to(res *idempotency.Resolution, word string, in io.Reader) error
 		if !isField {
 			return usage("--header is %q, and must be like Location: /orders/1", line)
 		}
+		switch name = http.CanonicalHeaderKey(strings.TrimSpace(name)); name {
+		case "Authorization", "Proxy-Authorization", "Cookie": // clients would get it
+			return usage("--header: %s is a field of a request, and not of an answer. What --server is to get goes into --server-header", name)
+		}
 		res.Header.Add(name, strings.TrimSpace(value))
 	}
 	if says := contradiction(res.Header, res.Body); says != "" {

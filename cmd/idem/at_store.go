@@ -123,13 +123,13 @@ func (s *source) Find(ctx context.Context, f idempotency.Finding) ([]inspect.Rec
 }
 
 func (s *source) Decide(ctx context.Context, o inspect.Order) (inspect.Decision, error) {
-	if o.Word == "final" && !s.target.unsealed {
-		return inspect.Decision{}, usage("final needs --unsealed, which says that the route has no sealer. If it has one, decide through the service: by --server, or by Guard.Resolve. It could not read an answer from here")
-	}
 	o.Resolution.Actor = s.target.actor
+	if o.Word == "final" && !s.target.unsealed {
+		return o.Told(), usage("final needs --unsealed, which says that the route has no sealer. If it has one, decide through the service: by --server, or by Guard.Resolve. It could not read an answer from here")
+	}
 	r, err := s.lookInto(ctx, o.Record)
 	if err != nil {
-		return inspect.Decision{}, err
+		return o.Told(), err
 	}
 	return r.Decide(ctx, o)
 }

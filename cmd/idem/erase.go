@@ -36,6 +36,9 @@ func (a *app) erase() *cobra.Command {
 		if done.Type != "" {
 			a.tellErased(done)
 		}
+		if codeOf(err) == inspect.ExitUnreachable && !what.DryRun {
+			err = fmt.Errorf("%w: some may have been erased by now. Repeat the command, which erases what is left, or look with --dry-run", err)
+		}
 		return err
 	})
 	return cmd

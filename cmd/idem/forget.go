@@ -18,7 +18,8 @@ func (a *app) forget() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.decide(ctx, d, o, now.State)
+		_, err = a.decide(ctx, d, o, now.State)
+		return err
 	})
 	return cmd
 }

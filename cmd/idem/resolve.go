@@ -85,46 +85,47 @@ func (a *app) resolve() *cobra.Command {
 	expect := cmd.Flags().Int("expect", 0, "decide about all keys that were held on the route and in the minute of RECORD, if they are so many")
 	a.target.ttlFlag(cmd.Flags())
 	cmd.RunE = a.on(func(ctx context.Context, d desk, args []string) error {
-		now, o, err := v.about(ctx, d, args[0], args[1])
-		if err != nil {
+		if err := given.to(&v.Resolution, args[1], a.in); err != nil {
 			return err
 		}
-		if err := given.to(&o.Resolution, args[1], a.in); err != nil {
+		now, o, err := v.about(ctx, d, args[0], args[1])
+		if err != nil {
 			return err
 		}
 		if cmd.Flags().Changed("expect") {
 			return a.decideAlike(ctx, d, now, o, *expect)
 		}
-		return a.decide(ctx, d, o, now.State)
+		_, err = a.decide(ctx, d, o, now.State)
+		return err
 	})
 	return cmd
 }
 
-// decide makes a decision about a record that is in a state, and tells it.
-func (a *app) decide(ctx context.Context, d desk, o inspect.Order, state string) error {
+// decide makes a decision about a record that is in a state, and tells it, or returns what was not decided.
+func (a *app) decide(ctx context.Context, d desk, o inspect.Order, state string) (inspect.Decision, error) {
 	done, err := d.Decide(ctx, o)
 	if err != nil {
-		return a.undecided(o, state, err)
+		return done, undecided(done, state, err)
 	}
 	a.done(done)
-	return nil
+	return done, nil
 }
 
 // undecided returns why a decision was not made, and what to do now.
-func (a *app) undecided(o inspect.Order, state string, err error) error {
+func undecided(d inspect.Decision, state string, err error) error {
 	_, changed := errors.AsType[*inspect.Changed](err)
 	switch {
 	case changed:
-		return fmt.Errorf("%w Look again: idem why %s", err, o.Record)
+		return fmt.Errorf("%w Look again: idem why %s", err, d.Record)
 	case state == store.Corrupt.String():
 		return fmt.Errorf("%w: see idem why", err)
-	case codeOf(err) != inspect.ExitUnreachable || o.DryRun:
+	case codeOf(err) != inspect.ExitUnreachable || d.DryRun:
 		return err
 	}
 	by := ""
-	if a.target.actor != "" {
-		by = " by " + a.target.actor
+	if d.Actor != "" {
+		by = " by " + d.Actor
 	}
 	return fmt.Errorf("%w: %s of %s%s (%s) may have been recorded all the same. Repeat the command, which does no harm, or look: idem why %s",
-		err, o.Word, o.Record, by, o.Resolution.Reason, o.Record)
+		err, d.Decision, d.Record, by, d.Reason, d.Record)
 }

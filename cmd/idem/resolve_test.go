@@ -330,17 +330,16 @@ func TestRecordThatBeginsLikeAFlag(t *testing.T) {
 // A store that has made the decision may be gone before it says so.
 func TestDecisionWithoutAReply(t *testing.T) {
 	t.Parallel()
-	a := &app{target: target{actor: "ada"}}
 	o := inspect.Order{Record: "A7sryahtLZVJFr2ZL90kAYV1hkC1HOn3KDNnU1b0YbA", Word: "resume"}
-	o.Resolution.Reason = "the bank says so"
+	o.Resolution.Decision = idempotency.Decision{Actor: "ada", Reason: "the bank says so"}
 	for _, err := range []error{context.DeadlineExceeded, io.EOF, timeout(t)} {
-		got := a.undecided(o, "held", err)
+		got := undecided(o.Told(), "held", err)
 		require.Equal(t, inspect.ExitUnreachable, codeOf(got), "%v", err)
 		require.ErrorContains(t, got, "resume of "+o.Record+" by ada (the bank says so) may have been recorded all the same")
 	}
-	require.Equal(t, store.ErrChanged, a.undecided(o, "held", store.ErrChanged))
+	require.Equal(t, store.ErrChanged, undecided(o.Told(), "held", store.ErrChanged))
 	o.DryRun = true
-	require.Equal(t, io.EOF, a.undecided(o, "held", io.EOF))
+	require.Equal(t, io.EOF, undecided(o.Told(), "held", io.EOF))
 }
 
 // hanging is a store that does not answer.

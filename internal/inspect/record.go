@@ -151,6 +151,7 @@ type Failure struct {
 	Code  int    `json:"code" jsonschema:"the exit code"`
 	Error string `json:"error"`
 	Now   string `json:"now,omitempty" jsonschema:"what is there now, for --seen, if the record has changed meanwhile"`
+	Actor string `json:"actor,omitempty" jsonschema:"who has asked, as the console knows"`
 }
 
 // The exit codes of the command line, by what a script can do about them.

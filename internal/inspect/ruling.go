@@ -96,12 +96,16 @@ type Order struct {
 	DryRun       bool
 }
 
+// Told returns what is told of the decision while it is not made.
+func (o *Order) Told() Decision {
+	return Decision{
+		Type: "decision", Record: o.Record, Decision: o.Word, DryRun: o.DryRun, Seen: o.Seen.String(), Actor: o.Resolution.Actor, Reason: o.Resolution.Reason,
+	}
+}
+
 // Decide makes a decision about the record, and returns what that has done or would do, or why it was not made.
 func (r *Ruling) Decide(ctx context.Context, o Order) (Decision, error) {
-	d := Decision{
-		Type: "decision", Record: r.Info.Record, Decision: o.Word, DryRun: o.DryRun, Answer: AnswerOf(&o.Resolution), Seen: o.Seen.String(),
-		Actor: o.Resolution.Actor, Reason: o.Resolution.Reason,
-	}
+	d, answer := o.Told(), AnswerOf(&o.Resolution)
 	if o.DryRun {
 		ctx = Rehearse(ctx)
 	}
@@ -112,7 +116,7 @@ func (r *Ruling) Decide(ctx context.Context, o Order) (Decision, error) {
 		d.Says, err = r.Of(ctx, o.Word, o.Seen, o.Resolution)
 	}
 	if d.Allowed = err == nil; d.Allowed {
-		d.ID = r.ID
+		d.ID, d.Answer = r.ID, answer
 	}
 	return d, r.OrChanged(ctx, o.Seen, err)
 }

@@ -115,6 +115,7 @@ type call struct {
 	form    url.Values // nil of a GET
 	decides bool
 	seen    string // what a decision is about
+	actor   string // who has asked, as the console has told with an error
 	names   bool   // not found is what was named, and not the address
 }
 

@@ -97,7 +97,7 @@ func scope(s string) string {
 }
 
 // Decide makes a decision about what was seen of a record, or only says what it would do.
-func (c *Client) Decide(ctx context.Context, o inspect.Order) (d inspect.Decision, err error) {
+func (c *Client) Decide(ctx context.Context, o inspect.Order) (d inspect.Decision, _ error) {
 	form := url.Values{"decision": {o.Word}, "seen": {o.Seen.String()}, "reason": {o.Resolution.Reason}}
 	if o.DryRun { // a console that does not know the field refuses, and decides nothing
 		form.Del("decision")
@@ -116,7 +116,12 @@ func (c *Client) Decide(ctx context.Context, o inspect.Order) (d inspect.Decisio
 		form.Add("not_done", step)
 	}
 	to := &call{path: "records/" + o.Record, form: form, decides: !o.DryRun, seen: o.Seen.String(), names: true}
-	return d, c.do(ctx, to, "decision", &d)
+	if err := c.do(ctx, to, "decision", &d); err != nil {
+		d = o.Told()
+		d.Actor = to.actor
+		return d, err
+	}
+	return d, nil
 }
 
 // Find returns the next records that have a reference or are of a tenant, and where to go on.

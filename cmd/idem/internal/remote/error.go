@@ -36,9 +36,10 @@ func refusal(got *answer, to *call) error {
 		return to.unsure(got.status, fmt.Sprintf("the console answers %s with status %d and no error: it may be of another version than this idem", to.path, got.status))
 	}
 	says := lower(f.Error)
+	to.actor = f.Actor
 	var seen store.Seen
 	switch {
-	case got.status == http.StatusUnauthorized || got.status == http.StatusForbidden:
+	case got.status == http.StatusUnauthorized:
 		return &Error{Code: inspect.ExitError, says: says + " " + signIn}
 	case f.Code == inspect.ExitNotFound && !to.names:
 		return &Error{Code: inspect.ExitError, says: fmt.Sprintf("the console has no %s: it is of an earlier version than this idem", to.path)}
