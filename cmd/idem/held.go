@@ -59,7 +59,7 @@ func (a *app) listPages(limit int, cursor string, next func(limit int, cursor st
 		list.add(goesOn{"next", cursor})
 		list.end("")
 	case cursor != "":
-		list.end(fmt.Sprintf("There may be more: --cursor %s", cursor))
+		list.end(fmt.Sprintf("There may be more: --cursor %s", plain(cursor)))
 	case left == limit:
 		list.end(none)
 	default:

@@ -57,7 +57,7 @@ func (v *verdict) about(ctx context.Context, d desk, arg, word string) (now insp
 
 // done tells what a decision has done, or would do.
 func (a *app) done(d inspect.Decision) {
-	list, verb := a.list(), "Done, decision "+d.ID+": "
+	list, verb := a.list(), "Done, decision "+plain(d.ID)+": "
 	if a.format == asJSON {
 		list.add(d)
 		return

@@ -54,11 +54,11 @@ func (a *app) tell(t inspect.Story) {
 	list.add(t, "recorded", inspect.Names(r.Steps))
 	list.add(t, "in doubt", inspect.Names(r.InDoubt))
 	list.add(t, "seen", r.Seen)
-	list.end("\n" + t.Happened)
+	list.end("\n" + plain(t.Happened))
 	for _, d := range t.Decisions {
-		fmt.Fprintf(a.out, "\n%s\n    %s\n", d.Decision, plain(d.Says))
+		fmt.Fprintf(a.out, "\n%s\n    %s\n", plain(d.Decision), plain(d.Says))
 	}
 	if len(t.Decisions) > 0 {
-		fmt.Fprintf(a.out, "\nTo decide, with what you have just seen:\n    idem resolve %s DECISION --seen %s --reason TEXT\n", r.Record, r.Seen)
+		fmt.Fprintf(a.out, "\nTo decide, with what you have just seen:\n    idem resolve %s DECISION --seen %s --reason TEXT\n", plain(r.Record), plain(r.Seen))
 	}
 }

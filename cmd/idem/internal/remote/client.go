@@ -155,13 +155,13 @@ func (c *Client) send(ctx context.Context, to *call) (*answer, error) {
 	defer func() { _ = got.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(got.Body, mostRead+1))
 	switch {
+	case err != nil:
+		return nil, &Error{Code: inspect.ExitUnreachable, says: "the answer of the service broke off: " + reason(err)}
 	case got.Header.Get(inspect.ConsoleHeader) == "":
 		return nil, foreign(got, text, to)
 	case got.Header.Get(inspect.ConsoleHeader) != inspect.ConsoleForm:
 		return nil, to.unsure(got.StatusCode, fmt.Sprintf("the console speaks form %.20q, and this idem speaks form %s: use the idem of the service's version",
 			got.Header.Get(inspect.ConsoleHeader), inspect.ConsoleForm))
-	case err != nil:
-		return nil, &Error{Code: inspect.ExitUnreachable, says: "the answer of the service broke off: " + reason(err)}
 	case len(text) > mostRead:
 		return nil, to.unsure(got.StatusCode, fmt.Sprintf("the answer of the service is larger than %d MiB", mostRead>>20))
 	}
@@ -170,14 +170,13 @@ func (c *Client) send(ctx context.Context, to *call) (*answer, error) {
 
 // reason says why no answer came, without the address, which the operator has given.
 func reason(err error) string {
+	if of, ok := errors.AsType[net.Error](err); ok && of.Timeout() {
+		return "no answer in time"
+	}
 	if of, ok := errors.AsType[*url.Error](err); ok {
-		if of.Timeout() {
-			return "no answer in time"
-		}
 		err = of.Err
 	}
-	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
-	if unknown {
+	if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); unknown {
 		return err.Error() + ": name the certificates of its authority by --ca-file"
 	}
 	return err.Error()

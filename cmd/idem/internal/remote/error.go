@@ -35,7 +35,7 @@ func refusal(got *answer, to *call) error {
 	if err := json.Unmarshal(got.body, &f); err != nil || f.Type != "error" || f.Error == "" {
 		return to.unsure(got.status, fmt.Sprintf("the console answers %s with status %d and no error: it may be of another version than this idem", to.path, got.status))
 	}
-	says := lower(f.Error)
+	says := lower(inspect.Visible(f.Error))
 	to.actor = f.Actor
 	var seen store.Seen
 	switch {
