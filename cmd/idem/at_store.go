@@ -97,6 +97,14 @@ func (s *source) Why(ctx context.Context, record string) (inspect.Story, error) 
 	return r.Story(ctx), nil
 }
 
+func (*source) Answer(context.Context, string) (inspect.ShownAnswer, error) {
+	return inspect.ShownAnswer{}, usage("--answer needs --server: only the service knows how it records, and who may see that")
+}
+
+func (*source) Ask(context.Context, string) (inspect.Word, error) {
+	return inspect.Word{}, usage("--ask needs --server: only the service has the resolver")
+}
+
 func (s *source) OfKey(ctx context.Context, k idempotency.Key) (inspect.Record, error) {
 	g, err := guard(s.records)
 	if err != nil {

@@ -19,6 +19,9 @@ type desk interface {
 	Count(ctx context.Context) (inspect.Tally, error)
 	// Why tells what happened to a record, and what each decision would do.
 	Why(ctx context.Context, record string) (inspect.Story, error)
+	// Answer returns the recorded answer of a record, and Ask what the resolver of its route says of it.
+	Answer(ctx context.Context, record string) (inspect.ShownAnswer, error)
+	Ask(ctx context.Context, record string) (inspect.Word, error)
 	// OfKey returns the record of a client's key.
 	OfKey(ctx context.Context, k idempotency.Key) (inspect.Record, error)
 	// Find returns the next records that have a reference or are of a tenant, and where to go on.

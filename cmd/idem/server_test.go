@@ -239,3 +239,39 @@ func TestServerHasMany(t *testing.T) {
 	require.Contains(t, got.out, `"cursor"`)
 	require.True(t, slices.ContainsFunc(want, func(name string) bool { return strings.Contains(got.out, name) }))
 }
+
+// What only a service can show: a recorded answer, and what its resolver says.
+func TestServerShowsMore(t *testing.T) {
+	t.Parallel()
+	p, _ := redisPlace(t)
+	s := serve(t, p.records, append(sealed(t), idempotency.WithRoute("POST /payouts"), idempotency.WithResolver(
+		func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
+			return idempotency.Resolution{Outcome: idempotency.Final, Status: 201, Body: []byte("{}"), Decision: idempotency.Decision{Reason: "the bank has it"}}, nil
+		}))...)
+	through := placeOf(t, p, s.guard, console.Options{Authorize: isAda})
+	s.post("POST /payouts", "held", broken)
+	s.post("POST /payouts", "made", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Location", "/payouts/1")
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, "{\r\n \"id\": \"\x1b[2J\"\n}\n")
+	})
+	for format, extension := range map[string]string{asTable: ".txt", asJSON: ".json"} {
+		for name, args := range map[string][]string{"why-answer": {"why", "name:made", "--answer"}, "why-ask": {"why", "name:held", "--ask"}} {
+			got := through.idem(t, append(s.named(args), "-o", format)...)
+			require.Equal(t, inspect.ExitOK, got.code, got.err)
+			requireGolden(t, name+extension, stable(got.out))
+			got = p.idem(t, s.named(args)...)
+			require.Equal(t, inspect.ExitUsage, got.code)
+			require.Contains(t, got.err, "needs --server")
+		}
+	}
+	require.True(t, strings.HasPrefix(s.seen("held"), "held/"))
+	require.Equal(t, inspect.ExitUsage, through.idem(t, s.named([]string{"why", "name:made", "--ask", "--answer"})...).code)
+	blind := placeOf(t, p, s.guard, console.Options{Authorize: func(*http.Request) (console.Actor, error) { return console.Actor{}, nil }})
+	for _, flag := range []string{"--answer", "--ask"} {
+		got := blind.idem(t, s.named([]string{"why", "name:made", flag})...)
+		require.Equal(t, inspect.ExitError, got.code)
+		require.Contains(t, got.err, "you may")
+	}
+}

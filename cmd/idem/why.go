@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,9 +18,26 @@ func (a *app) why() *cobra.Command {
 		Short: "Tell what happened to a key, and what each decision would do",
 	}
 	a.target.ttlFlag(cmd.Flags())
+	answer := cmd.Flags().Bool("answer", false, "with --server: show the recorded answer instead")
+	ask := cmd.Flags().Bool("ask", false, "with --server: ask the resolver of the route instead, and settle nothing")
+	cmd.MarkFlagsMutuallyExclusive("answer", "ask")
 	cmd.RunE = a.on(func(ctx context.Context, d desk, args []string) error {
 		record, err := named(args[0])
 		if err != nil {
+			return err
+		}
+		switch {
+		case *answer:
+			shown, err := d.Answer(ctx, record)
+			if err == nil {
+				a.show(shown)
+			}
+			return err
+		case *ask:
+			word, err := d.Ask(ctx, record)
+			if err == nil {
+				a.say(word)
+			}
 			return err
 		}
 		t, err := d.Why(ctx, record)
@@ -61,4 +80,45 @@ func (a *app) tell(t inspect.Story) {
 	if len(t.Decisions) > 0 {
 		fmt.Fprintf(a.out, "\nTo decide, with what you have just seen:\n    idem resolve %s DECISION --seen %s --reason TEXT\n", plain(r.Record), plain(r.Seen))
 	}
+}
+
+// show shows a recorded answer.
+func (a *app) show(s inspect.ShownAnswer) {
+	list := a.list()
+	if a.format == asJSON {
+		list.add(s)
+		return
+	}
+	list.add(s, "record", s.Record)
+	list.add(s, "kind", s.Kind)
+	if s.Status != 0 {
+		list.add(s, "status", number(s.Status))
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Header)) {
+		list.add(s, name, strings.Join(s.Header[name], ", "))
+	}
+	list.add(s, "bytes", number(s.Bytes))
+	list.end("")
+	for line := range strings.Lines("\n" + s.Body) {
+		fmt.Fprintln(a.out, inspect.Visible(strings.TrimRight(line, "\r\n")))
+	}
+	if s.Note != "" {
+		fmt.Fprintln(a.out, plain(s.Note))
+	}
+}
+
+// say tells what a resolver says.
+func (a *app) say(w inspect.Word) {
+	list := a.list()
+	if a.format == asJSON {
+		list.add(w)
+		return
+	}
+	list.add(w, "record", w.Record)
+	list.add(w, "its resolver says", w.Decision)
+	if w.Answer != nil {
+		list.add(w, "with the answer", w.Answer.String())
+	}
+	list.add(w, "reason", inspect.Names([]string{w.Reason}))
+	list.end("Nothing was decided.")
 }

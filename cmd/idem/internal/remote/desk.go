@@ -70,6 +70,16 @@ func (c *Client) Why(ctx context.Context, record string) (t inspect.Story, err e
 	return t, c.do(ctx, &call{path: "records/" + record, names: true}, "why", &t)
 }
 
+// Answer returns the recorded answer of a record.
+func (c *Client) Answer(ctx context.Context, record string) (shown inspect.ShownAnswer, err error) {
+	return shown, c.do(ctx, &call{path: "records/" + record, query: url.Values{"answer": {"1"}}, names: true}, "answer", &shown)
+}
+
+// Ask returns what the resolver of a record says. It settles nothing.
+func (c *Client) Ask(ctx context.Context, record string) (w inspect.Word, err error) {
+	return w, c.do(ctx, &call{path: "records/" + record, form: url.Values{"decision": {"ask"}}, names: true}, "word", &w)
+}
+
 // OfKey returns the record of a client's key. The key stands in no address and so in no log.
 func (c *Client) OfKey(ctx context.Context, k idempotency.Key) (inspect.Record, error) {
 	to := &call{path: "find", form: url.Values{"scope": {scope(k.Scope)}, "key": {k.Value}}, names: true}
