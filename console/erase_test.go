@@ -28,10 +28,15 @@ func (b *browser) erase(pairs ...string) *httptest.ResponseRecorder {
 	return b.do(http.MethodPost, "/erase", form)
 }
 
-// count returns what would be erased of a tenant.
-func (b *browser) count(pairs ...string) (would inspect.Erased) {
+// count returns what would be erased of alice.
+func (b *browser) count(pairs ...string) inspect.Erased {
 	b.t.Helper()
-	got := b.json().erase(append(pairs, "tenant", "alice")...)
+	return b.countOf("alice", pairs...)
+}
+
+func (b *browser) countOf(tenant string, pairs ...string) (would inspect.Erased) {
+	b.t.Helper()
+	got := b.json().erase(append(pairs, "tenant", tenant)...)
 	require.Equal(b.t, http.StatusOK, got.Code, got.Body)
 	require.NoError(b.t, json.Unmarshal(got.Body.Bytes(), &would))
 	require.True(b.t, would.DryRun)
@@ -68,7 +73,7 @@ func TestErase(t *testing.T) {
 	require.Contains(t, b.get("/store").Body.String(), `action="./erase"`)
 	page := b.erase("tenant", "alice").Body.String()
 	for _, part := range []string{
-		"2 completed keys could run again", "Held, left</dt><dd>4:", "In flight, left</dt><dd>1:", "Erase 3 records of the tenant, for good",
+		"2 completed keys could run again", "Held, left</dt><dd>4.", "In flight, left</dt><dd>1.", "Erase 3 records of the tenant, for good",
 		`name="seen" value="2/1/0/4/1/`, `name="reason"`, "Nothing was changed by counting.",
 	} {
 		require.Contains(t, page, part)
@@ -81,7 +86,7 @@ func TestErase(t *testing.T) {
 	for range 2 {
 		got := b.erase(form...)
 		require.Equal(t, http.StatusOK, got.Code, got.Body)
-		require.Contains(t, got.Body.String(), "Erased 2 completed, whose retries run again, 1 without an answer, and 0 held. Left: 4 held, 1 in flight, 0 changed meanwhile.")
+		require.Contains(t, got.Body.String(), "Erased 2 completed, whose retries run again, 1 without an answer, and 0 held. Left: 4 held, 1 in flight, and 0 that have changed meanwhile.")
 		require.Contains(t, got.Body.String(), "ticket &lt;4711&gt;")
 	}
 	require.Equal(t, 5, s.left("alice"))
@@ -135,7 +140,7 @@ func TestEraseWhatHasChanged(t *testing.T) {
 			there, before := s.left("alice"), s.events.Count(event.Forgotten)
 			got := b.erase("tenant", "alice", "seen", seen, "decision", "erase", "reason", "ticket 4711")
 			require.Equal(t, http.StatusConflict, got.Code)
-			require.Contains(t, got.Body.String(), "Changed meanwhile, and nothing was erased. It would erase")
+			require.Contains(t, got.Body.String(), "Changed meanwhile, and nothing was erased. Now it would erase")
 			require.Contains(t, got.Body.String(), "ticket 4711</textarea>", "the reason is still there")
 			now := b.count().Seen
 			require.NotEqual(t, seen, now)
