@@ -8,12 +8,15 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/inspect"
+	"example.com/idempotency/store"
 )
 
 // This file erases tenants.
@@ -224,4 +227,95 @@ func TestEraseWithTheSecretOfEachGuard(t *testing.T) {
 	require.Equal(t, http.StatusOK, b.erase("tenant", "alice", "seen", would.Seen, "decision", "erase", "reason", "x").Code)
 	require.Zero(t, s.left("alice"))
 	require.Equal(t, "POST /other", route)
+}
+
+// A forgettingStore does something before it forgets a record, and takes its time to find some.
+type forgettingStore struct {
+	*idempotency.MemoryStore
+	forget func() error
+	find   func(context.Context) (store.Page, error) // nil for that of the store
+}
+
+func (s *forgettingStore) Forget(ctx context.Context, key string, seen store.Seen) error {
+	if err := s.forget(); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return s.MemoryStore.Forget(ctx, key, seen)
+}
+
+func (s *forgettingStore) Find(ctx context.Context, t store.Tag, q store.Query) (store.Page, error) {
+	if s.find != nil {
+		return s.find(ctx)
+	}
+	return s.MemoryStore.Find(ctx, t, q)
+}
+
+// An erasing that has begun ends although its browser is gone, and leaves what changes while it goes on.
+func TestEraseGoesOn(t *testing.T) {
+	t.Parallel()
+	var leave context.CancelFunc
+	st := &forgettingStore{MemoryStore: idempotency.NewMemoryStore()}
+	s := serveOn(t, st, findable)
+	s.fill()
+	released := s.look("order-79")
+	st.forget = func() error {
+		leave()
+		s.post("POST /orders", "order-79", created)
+		return nil
+	}
+	b := s.as(ada)
+	b.change = func(r *http.Request) {
+		ctx, cancel := context.WithCancel(r.Context())
+		leave = cancel
+		*r = *r.WithContext(ctx)
+	}
+	seen := b.count("also_held", "1").Seen
+	got := b.erase("tenant", "alice", "also_held", "1", "seen", seen, "decision", "erase", "reason", "x")
+	require.Equal(t, http.StatusOK, got.Code, got.Body)
+	require.Equal(t, 1, s.left("alice"))
+	require.Contains(t, got.Body.String(), "and 1 that have changed meanwhile.")
+	require.NotEqual(t, released.Seen(), s.look("order-79").Seen())
+}
+
+// When the store goes away, the page says what was erased until then, and the rest is erased by another form.
+func TestEraseThatStops(t *testing.T) {
+	t.Parallel()
+	st := &forgettingStore{MemoryStore: idempotency.NewMemoryStore()}
+	s := serveOn(t, st, findable)
+	s.fill()
+	n := 0
+	st.forget = func() error {
+		if n++; n > 2 {
+			return errDown
+		}
+		return nil
+	}
+	b := s.as(ada)
+	form := func() []string {
+		return []string{"tenant", "alice", "also_held", "1", "seen", b.count("also_held", "1").Seen, "decision", "erase", "reason", "x"}
+	}
+	got := b.erase(form()...)
+	require.Equal(t, http.StatusServiceUnavailable, got.Code)
+	require.Regexp(t, "Erased . completed.*Then it stopped, and the others are left: count again, and repeat it. The store does not answer: Connection refused", got.Body.String())
+	require.Equal(t, 4, s.left("alice"))
+	st.forget = func() error { return nil }
+	require.Equal(t, http.StatusOK, b.erase(form()...).Code)
+	require.Zero(t, s.left("alice"))
+}
+
+// A tenant that cannot be counted in time is not erased, and the page says who can do it.
+func TestEraseThatCannotBeCounted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		st := &forgettingStore{MemoryStore: idempotency.NewMemoryStore(), find: func(ctx context.Context) (store.Page, error) {
+			time.Sleep(time.Second)
+			return store.Page{Next: "more"}, ctx.Err()
+		}}
+		got := serveOn(t, st, findable).as(ada).erase("tenant", "alice")
+		require.Equal(t, http.StatusServiceUnavailable, got.Code)
+		require.Contains(t, got.Body.String(), "more records than could be counted in time. Nothing was erased: idem erase has no such limit.")
+	})
 }
