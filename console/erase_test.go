@@ -8,12 +8,15 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/inspect"
+	"example.com/idempotency/store"
 )
 
 // This file erases tenants.
@@ -28,10 +31,15 @@ func (b *browser) erase(pairs ...string) *httptest.ResponseRecorder {
 	return b.do(http.MethodPost, "/erase", form)
 }
 
-// count returns what would be erased of a tenant.
-func (b *browser) count(pairs ...string) (would inspect.Erased) {
+// count returns what would be erased of alice.
+func (b *browser) count(pairs ...string) inspect.Erased {
 	b.t.Helper()
-	got := b.json().erase(append(pairs, "tenant", "alice")...)
+	return b.countOf("alice", pairs...)
+}
+
+func (b *browser) countOf(tenant string, pairs ...string) (would inspect.Erased) {
+	b.t.Helper()
+	got := b.json().erase(append(pairs, "tenant", tenant)...)
 	require.Equal(b.t, http.StatusOK, got.Code, got.Body)
 	require.NoError(b.t, json.Unmarshal(got.Body.Bytes(), &would))
 	require.True(b.t, would.DryRun)
@@ -68,7 +76,7 @@ func TestErase(t *testing.T) {
 	require.Contains(t, b.get("/store").Body.String(), `action="./erase"`)
 	page := b.erase("tenant", "alice").Body.String()
 	for _, part := range []string{
-		"2 completed keys could run again", "Held, left</dt><dd>4:", "In flight, left</dt><dd>1:", "Erase 3 records of the tenant, for good",
+		"2 completed keys could run again", "Held, left</dt><dd>4.", "In flight, left</dt><dd>1.", "Erase 3 records of the tenant, for good",
 		`name="seen" value="2/1/0/4/1/`, `name="reason"`, "Nothing was changed by counting.",
 	} {
 		require.Contains(t, page, part)
@@ -81,7 +89,7 @@ func TestErase(t *testing.T) {
 	for range 2 {
 		got := b.erase(form...)
 		require.Equal(t, http.StatusOK, got.Code, got.Body)
-		require.Contains(t, got.Body.String(), "Erased 2 completed, whose retries run again, 1 without an answer, and 0 held. Left: 4 held, 1 in flight, 0 changed meanwhile.")
+		require.Contains(t, got.Body.String(), "Erased 2 completed, whose retries run again, 1 without an answer, and 0 held. Left: 4 held, 1 in flight, and 0 that have changed meanwhile.")
 		require.Contains(t, got.Body.String(), "ticket &lt;4711&gt;")
 	}
 	require.Equal(t, 5, s.left("alice"))
@@ -135,7 +143,7 @@ func TestEraseWhatHasChanged(t *testing.T) {
 			there, before := s.left("alice"), s.events.Count(event.Forgotten)
 			got := b.erase("tenant", "alice", "seen", seen, "decision", "erase", "reason", "ticket 4711")
 			require.Equal(t, http.StatusConflict, got.Code)
-			require.Contains(t, got.Body.String(), "Changed meanwhile, and nothing was erased. It would erase")
+			require.Contains(t, got.Body.String(), "Changed meanwhile, and nothing was erased. Now it would erase")
 			require.Contains(t, got.Body.String(), "ticket 4711</textarea>", "the reason is still there")
 			now := b.count().Seen
 			require.NotEqual(t, seen, now)
@@ -219,4 +227,95 @@ func TestEraseWithTheSecretOfEachGuard(t *testing.T) {
 	require.Equal(t, http.StatusOK, b.erase("tenant", "alice", "seen", would.Seen, "decision", "erase", "reason", "x").Code)
 	require.Zero(t, s.left("alice"))
 	require.Equal(t, "POST /other", route)
+}
+
+// A forgettingStore does something before it forgets a record, and takes its time to find some.
+type forgettingStore struct {
+	*idempotency.MemoryStore
+	forget func() error
+	find   func(context.Context) (store.Page, error) // nil for that of the store
+}
+
+func (s *forgettingStore) Forget(ctx context.Context, key string, seen store.Seen) error {
+	if err := s.forget(); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return s.MemoryStore.Forget(ctx, key, seen)
+}
+
+func (s *forgettingStore) Find(ctx context.Context, t store.Tag, q store.Query) (store.Page, error) {
+	if s.find != nil {
+		return s.find(ctx)
+	}
+	return s.MemoryStore.Find(ctx, t, q)
+}
+
+// An erasing that has begun ends although its browser is gone, and leaves what changes while it goes on.
+func TestEraseGoesOn(t *testing.T) {
+	t.Parallel()
+	var leave context.CancelFunc
+	st := &forgettingStore{MemoryStore: idempotency.NewMemoryStore()}
+	s := serveOn(t, st, findable)
+	s.fill()
+	released := s.look("order-79")
+	st.forget = func() error {
+		leave()
+		s.post("POST /orders", "order-79", created)
+		return nil
+	}
+	b := s.as(ada)
+	b.change = func(r *http.Request) {
+		ctx, cancel := context.WithCancel(r.Context())
+		leave = cancel
+		*r = *r.WithContext(ctx)
+	}
+	seen := b.count("also_held", "1").Seen
+	got := b.erase("tenant", "alice", "also_held", "1", "seen", seen, "decision", "erase", "reason", "x")
+	require.Equal(t, http.StatusOK, got.Code, got.Body)
+	require.Equal(t, 1, s.left("alice"))
+	require.Contains(t, got.Body.String(), "and 1 that have changed meanwhile.")
+	require.NotEqual(t, released.Seen(), s.look("order-79").Seen())
+}
+
+// When the store goes away, the page says what was erased until then, and the rest is erased by another form.
+func TestEraseThatStops(t *testing.T) {
+	t.Parallel()
+	st := &forgettingStore{MemoryStore: idempotency.NewMemoryStore()}
+	s := serveOn(t, st, findable)
+	s.fill()
+	n := 0
+	st.forget = func() error {
+		if n++; n > 2 {
+			return errDown
+		}
+		return nil
+	}
+	b := s.as(ada)
+	form := func() []string {
+		return []string{"tenant", "alice", "also_held", "1", "seen", b.count("also_held", "1").Seen, "decision", "erase", "reason", "x"}
+	}
+	got := b.erase(form()...)
+	require.Equal(t, http.StatusServiceUnavailable, got.Code)
+	require.Regexp(t, "Erased . completed.*Then it stopped, and the others are left: count again, and repeat it. The store does not answer: Connection refused", got.Body.String())
+	require.Equal(t, 4, s.left("alice"))
+	st.forget = func() error { return nil }
+	require.Equal(t, http.StatusOK, b.erase(form()...).Code)
+	require.Zero(t, s.left("alice"))
+}
+
+// A tenant that cannot be counted in time is not erased, and the page says who can do it.
+func TestEraseThatCannotBeCounted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		st := &forgettingStore{MemoryStore: idempotency.NewMemoryStore(), find: func(ctx context.Context) (store.Page, error) {
+			time.Sleep(time.Second)
+			return store.Page{Next: "more"}, ctx.Err()
+		}}
+		got := serveOn(t, st, findable).as(ada).erase("tenant", "alice")
+		require.Equal(t, http.StatusServiceUnavailable, got.Code)
+		require.Contains(t, got.Body.String(), "more records than could be counted in time. Nothing was erased: idem erase has no such limit.")
+	})
 }

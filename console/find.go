@@ -90,7 +90,7 @@ func (v *visit) findAny(text string) error {
 	if isTrace {
 		return v.findTrace(text)
 	}
-	page := &findPage{Found: newFound(inspect.ByReference), Value: text}
+	page := &findPage{Found: newFound("any"), Value: text}
 	page.Says = "Nothing is found: no record has this name, this reference or this tenant. " + whyNothing
 	return v.showFound(page)
 }

@@ -123,7 +123,7 @@ func TestServerUsage(t *testing.T) {
 		"number 2 of --server-header":              {"held", "--server", url, "--server-header", "A: b", "--server-header", "Bearer " + hidden},
 		"number 1 of --server-header":              {"held", "--server", url, "--server-header", "A: " + hidden + "\nB: c"},
 		"Accept is not to be set":                  {"held", "--server", url, "--server-header", "accept: text/html"},
-		"in plain text: use https":                 {"held", "--server", "http://example.com/console", "--server-header", "Authorization: Bearer " + hidden},
+		"in plain text: use https":                 {"held", "--server", "http://0.0.0.0:1/console", "--server-header", "Authorization: Bearer " + hidden},
 		"--ca-file: open":                          {"held", "--server", url, "--ca-file", "/nonexistent"},
 		"server_test.go has no certificate":        {"held", "--server", url, "--ca-file", "server_test.go"},
 		"--server-timeout is 0s":                   {"held", "--server", url, "--server-timeout", "0s"},

@@ -57,7 +57,7 @@ var strange = []struct {
 }{
 	{"a page to sign in at", says(200, "text/html; charset=utf-8", page), "status 200 OK, a page of HTML. It may be a page to sign in at", 1, 6},
 	{"HTML without a type", says(200, "", " "+page), "a page of HTML", 1, 6},
-	{"a redirect", says(302, "text/html", page, "Location", "https://login.example/in?state=hunter2"), "which leads to https://login.example/in and is not followed", 1, 1},
+	{"a redirect", says(302, "text/html", page, "Location", "https://127.0.0.1:1/in?state=hunter2"), "which leads to https://127.0.0.1:1/in and is not followed", 1, 1},
 	{"a proxy that refuses", says(401, "text/html", page, "Www-Authenticate", "Basic"), "status 401 Unauthorized, a page of HTML. Give the credentials", 1, 1},
 	{"a firewall", says(403, "text/plain", "no"), "status 403 Forbidden, text/plain. Give the credentials", 1, 1},
 	{"another path", says(404, "text/plain", "404 page not found"), "Is the path of the console right", 1, 1},

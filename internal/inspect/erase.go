@@ -31,12 +31,12 @@ type Erased struct {
 
 // Does says what an erasing would do, or has done.
 func (e *Erased) Does() string {
-	verb := "Erased"
+	verb, changed := "Erased", fmt.Sprintf(", and %d that have changed meanwhile", e.Changed)
 	if e.DryRun {
-		verb = "It would erase"
+		verb, changed = "Now it would erase", ""
 	}
-	return fmt.Sprintf("%s %d completed, whose retries run again, %d without an answer, and %d held. Left: %d held, %d in flight, %d changed meanwhile.",
-		verb, e.Completed, e.Unanswered, e.Held, e.HeldLeft, e.InFlight, e.Changed)
+	return fmt.Sprintf("%s %d completed, whose retries run again, %d without an answer, and %d held. Left: %d held, %d in flight%s.",
+		verb, e.Completed, e.Unanswered, e.Held, e.HeldLeft, e.InFlight, changed)
 }
 
 // Erases is how many records are erased, or would be.
