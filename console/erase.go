@@ -4,16 +4,12 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"time"
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/inspect"
 )
 
 // This file erases a tenant: it counts first, and then erases what was counted, or nothing.
-
-// erasing is for how long a form erases. What is left then is told.
-const erasing = time.Minute
 
 // An erasePage is what the screen shows: the form that counts, and with the numbers that which erases.
 type erasePage struct {
@@ -50,7 +46,7 @@ func (v *visit) erase(string) error {
 	if f.Seen == "" {
 		return errSeen
 	}
-	defer v.stay(erasing)()
+	defer v.stay(inspect.EraseTime)()
 	done, err := v.eraseSeen(&f)
 	p, _ := errors.AsType[*problem](err)
 	switch {

@@ -16,6 +16,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/internal/inspect"
 	"example.com/idempotency/store"
 )
 
@@ -158,7 +159,7 @@ func TestForeignForms(t *testing.T) {
 		}
 	}
 	require.Equal(t, i.Seen(), s.look("payout-1").Seen())
-	require.Equal(t, http.StatusRequestEntityTooLarge, s.as(ada).decide(i, "final", "status", "200", "body", strings.Repeat("x", maxForm)).Code)
+	require.Equal(t, http.StatusRequestEntityTooLarge, s.as(ada).decide(i, "final", "status", "200", "body", strings.Repeat("x", inspect.MostForm)).Code)
 	require.Equal(t, i.Seen(), s.look("payout-1").Seen())
 }
 

@@ -1,6 +1,9 @@
 package inspect
 
-import "net/http"
+import (
+	"net/http"
+	"time"
+)
 
 // This file is what the console answers to programs, beside records, stories, decisions, words and failures.
 
@@ -10,6 +13,13 @@ import "net/http"
 const (
 	ConsoleHeader = "Idempotency-Console"
 	ConsoleForm   = "1"
+)
+
+// MostForm is how large a form of the console may be, with the answer that it may bring, in bytes. EraseTime is for how long one
+// erases.
+const (
+	MostForm  = 4 << 20
+	EraseTime = time.Minute
 )
 
 // A Now is what waits for a decision, and what hangs.

@@ -37,9 +37,10 @@ type Config struct {
 
 // A Client asks one console.
 type Client struct {
-	base   *url.URL
-	header http.Header
-	http   *http.Client
+	base    *url.URL
+	header  http.Header
+	timeout time.Duration
+	http    *http.Client
 }
 
 // mostRead is how much of an answer is read: a thousand records are a fraction of it.
@@ -80,8 +81,8 @@ func New(c Config) (*Client, error) {
 		}
 		transport.TLSClientConfig = &tls.Config{RootCAs: roots}
 	}
-	return &Client{base, header, &http.Client{
-		Transport: transport, Timeout: c.Timeout,
+	return &Client{base, header, c.Timeout, &http.Client{
+		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }
@@ -114,9 +115,10 @@ type call struct {
 	query   url.Values
 	form    url.Values // nil of a GET
 	decides bool
-	seen    string // what a decision is about
-	actor   string // who has asked, as the console has told with an error
-	names   bool   // not found is what was named, and not the address
+	lasts   time.Duration // for how long the service works on it
+	seen    string        // what a decision is about
+	actor   string        // who has asked, as the console has told with an error
+	names   bool          // not found is what was named, and not the address
 }
 
 // An answer is what has come back from a console.
@@ -131,11 +133,16 @@ func (c *Client) send(ctx context.Context, to *call) (*answer, error) {
 	u := *c.base
 	u.Path += to.path
 	u.RawQuery = to.query.Encode()
-	method, body := http.MethodGet, io.Reader(http.NoBody)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout+to.lasts)
+	defer cancel()
+	method, form := http.MethodGet, to.form.Encode()
 	if to.form != nil {
-		method, body = http.MethodPost, strings.NewReader(to.form.Encode())
+		method = http.MethodPost
 	}
-	r, err := http.NewRequestWithContext(ctx, method, u.String(), body)
+	if len(form) > inspect.MostForm { // the console would hang up, and nobody knew why
+		return nil, &Error{Code: inspect.ExitUsage, says: fmt.Sprintf("the answer is larger than the console takes, %d MiB as a form, in which most bytes that are no letters are three: decide by Guard.Resolve in the service", inspect.MostForm>>20)}
+	}
+	r, err := http.NewRequestWithContext(ctx, method, u.String(), strings.NewReader(form))
 	if err != nil {
 		return nil, err
 	}

@@ -160,7 +160,7 @@ func (c *Client) Erase(ctx context.Context, what idempotency.Erasing) (inspect.E
 		form.Set("decision", "erase")
 		form.Set("reason", what.Reason)
 		done = inspect.Erased{}
-		err = c.do(ctx, &call{path: "erase", form: form, decides: true}, "erased", &done)
+		err = c.do(ctx, &call{path: "erase", form: form, decides: true, lasts: inspect.EraseTime}, "erased", &done)
 	}
 	done.Seen, done.Actor, done.Reason = "", "", ""
 	return done, err
