@@ -96,6 +96,9 @@ func (v *visit) eraseSeen(f *form) (inspect.Erased, error) {
 	done, err := x.Do(v.r.Context(), v.guardOf, idempotency.Decision{Actor: v.actor.Name, Reason: f.Reason})
 	if err != nil {
 		p := problemOf(err)
+		if v.r.Context().Err() != nil {
+			p = &problem{status: http.StatusServiceUnavailable, says: "Its minute was over."}
+		}
 		return done, &problem{status: p.status, says: done.Does() + " Then it stopped, and the others are left: count again, and repeat it. " + p.says, err: err}
 	}
 	v.erased.add(f.Tenant, by, done)

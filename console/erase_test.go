@@ -306,6 +306,23 @@ func TestEraseThatStops(t *testing.T) {
 	require.Zero(t, s.left("alice"))
 }
 
+// An erasing ends after a minute, and says what is left to do.
+func TestEraseThatTakesLong(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		st := &forgettingStore{MemoryStore: idempotency.NewMemoryStore(), forget: func() error { time.Sleep(time.Second); return nil }}
+		s := serveOn(t, st, findable)
+		for n := range 61 {
+			s.order(s.guard, "alice", itoa(n), "", created)
+		}
+		b := s.as(ada)
+		got := b.erase("tenant", "alice", "seen", b.count().Seen, "decision", "erase", "reason", "x")
+		require.Equal(t, http.StatusServiceUnavailable, got.Code)
+		require.Regexp(t, "Erased (59|60) completed.*count again, and repeat it. Its minute was over.", got.Body.String())
+		require.InDelta(t, 1.5, s.left("alice"), 0.5)
+	})
+}
+
 // A tenant that cannot be counted in time is not erased, and the page says who can do it.
 func TestEraseThatCannotBeCounted(t *testing.T) {
 	t.Parallel()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 
 	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/store"
@@ -42,36 +41,15 @@ func (e *Engine) Find(ctx context.Context, by, value string, q store.Query) (fou
 	return found, page.Next, err
 }
 
-// finders are the engines that share a store, the first of each secret.
-type finders struct {
-	mu  sync.Mutex
-	all []*Engine
-}
-
-// add enters an engine, unless one is there that finds the same.
-func (f *finders) add(e *Engine) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.all = addFinder(f.all, e)
-}
-
-func addFinder(all []*Engine, e *Engine) []*Engine {
-	same := func(other *Engine) bool { return other.rules.Derivation.FindsLike(&e.rules.Derivation) }
-	if slices.ContainsFunc(all, same) {
-		return all
-	}
-	return append(all, e)
-}
-
 // Finders returns engines that find together what the given ones, and all engines that were made from the same, have
 // recorded: one for each secret, and always in one order.
 func Finders(of ...*Engine) (all []*Engine) {
 	for _, e := range of {
-		e.core.finders.mu.Lock()
-		made := slices.Clone(e.core.finders.all)
-		e.core.finders.mu.Unlock()
-		for _, one := range made {
-			all = addFinder(all, one)
+		for _, rules := range e.core.finders.list() {
+			same := func(other *Engine) bool { return other.rules.Derivation.FindsLike(&rules.Derivation) }
+			if !slices.ContainsFunc(all, same) {
+				all = append(all, &Engine{e.core, rules})
+			}
 		}
 	}
 	return all

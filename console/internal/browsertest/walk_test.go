@@ -74,7 +74,7 @@ func created(w http.ResponseWriter, _ *http.Request) {
 
 // scopeOf and orderOf say whose a request is, and about which order, if it says so.
 func scopeOf(r *http.Request) (string, error) {
-	return cmp.Or(r.Header.Get("X-Tenant"), idempotency.Shared), nil
+	return cmp.Or(r.Header.Get("X-Tenant"), "shop"), nil
 }
 
 func orderOf(r *http.Request, _ []byte) string { return r.Header.Get("X-Order") }
@@ -105,7 +105,7 @@ func breaks(opts ...idempotency.TaskOption) http.HandlerFunc {
 
 func (s *service) look(key string) idempotency.RecordInfo {
 	s.t.Helper()
-	info, err := s.guard.Lookup(s.t.Context(), idempotency.Key{Scope: idempotency.Shared, Value: key})
+	info, err := s.guard.Lookup(s.t.Context(), idempotency.Key{Scope: "shop", Value: key})
 	require.NoError(s.t, err)
 	return info
 }
