@@ -7,6 +7,7 @@ import (
 	"net/url"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/inspect"
 )
 
 // This file says who gets in, and what a browser may do with what it gets.
@@ -21,6 +22,7 @@ func setHeader(h http.Header) {
 			"base-uri 'none'; frame-ancestors 'none'",
 		"X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Referrer-Policy": "same-origin",
 		"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin", "Vary": "Accept",
+		inspect.ConsoleHeader: inspect.ConsoleForm,
 	} {
 		h.Set(name, value)
 	}

@@ -34,6 +34,9 @@ type Options struct {
 	// that guard, unless it seals nothing and another guard that was made from it, or that it was made from, does: then
 	// nobody gives an answer. All guards must have one store.
 	GuardOf func(route string) *idempotency.Guard
+	// Guards are further guards of the same records, made by [idempotency.New] apart from that of [New]: records are found and
+	// erased with their secrets ([idempotency.WithDerivation]), too. Those that [idempotency.Guard.With] makes need not be named.
+	Guards []*idempotency.Guard
 	// Redact changes a recorded answer before it is shown to an actor with ReadAnswers. Nil, the default, shows
 	// it as retries get it.
 	Redact func(*Answer)
@@ -46,7 +49,7 @@ type Options struct {
 type Actor struct {
 	// Name is recorded with each decision, in the event and in the log. An Actor without a name does not decide.
 	Name string
-	// Decide lets the actor settle and forget records, and ask resolvers.
+	// Decide lets the actor settle and forget records, erase tenants, and ask resolvers.
 	Decide bool
 	// ReadAnswers lets the actor see recorded answers, which may be private to the callers of the service.
 	ReadAnswers bool
@@ -93,7 +96,8 @@ type console struct {
 	inspector store.Inspector
 	lister    store.Lister
 	origin    *http.CrossOriginProtection
-	made      decisions
+	made      decisions[inspect.Decision]
+	erased    decisions[inspect.Erased]
 	now       func() time.Time
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -69,8 +68,8 @@ func TestScreens(t *testing.T) {
 			"Oldest runs in flight", "POST /transfers", "records/" + s.look("slow").Record,
 		},
 		"/?route=none":                          {"No request of none waits for a decision.", "Show all routes"},
-		"/find":                                 {"By scope and key"},
-		"/store":                                {"memory.Store", "Held</dt><dd>4</dd>", "Records</dt><dd>7</dd>", "Runs in flight</dt><dd>1</dd>", "go1."},
+		"/find":                                 {"By tenant and key", "By a reference", "All of a tenant", "By a trace"},
+		"/store":                                {"<code>memory.Store</code>", "Held</dt><dd>4</dd>", "Records</dt><dd>7</dd>", "Runs in flight</dt><dd>1</dd>", "go1."},
 		"/records/" + s.look("slow").Record:     {"Attempt 1 is running", "claimed"},
 		"/records/" + s.look("order-77").Record: {"Nobody knows whether attempt 1 has had its effect", "has a recorded result, so it has happened", "It takes the recorded result of"},
 		"/records/" + s.look("charge-5").Record: {"tick it", `name="not_done" value="charge"`, "Let the next request go on as attempt 2"},
@@ -275,24 +274,6 @@ func TestChangedMeanwhile(t *testing.T) {
 		require.Contains(t, s.as(ada).json().decide(i, word, "status", "201").Body.String(), `"now":"`+now.String()+`"`)
 		require.Equal(t, now, s.look("payout-1").Seen())
 	}
-}
-
-func TestFind(t *testing.T) {
-	t.Parallel()
-	s := serve(t)
-	s.fill()
-	b, name := s.as(viewer), s.look("payout-1").Record
-	key := func(scope, key string) *httptest.ResponseRecorder {
-		return b.do(http.MethodPost, "/find", url.Values{"scope": {scope}, "key": {key}})
-	}
-	for _, got := range []*httptest.ResponseRecorder{b.get("/find?record=" + name), b.get("/find?record=+" + name + "+"), key("alice", "payout-1")} {
-		require.Equal(t, http.StatusSeeOther, got.Code)
-		require.Equal(t, "./records/"+name, got.Header().Get("Location"))
-	}
-	require.Equal(t, http.StatusNotFound, key("bob", "payout-1").Code)
-	require.Equal(t, http.StatusNotFound, key("", "payout-1").Code)
-	require.Equal(t, http.StatusUnprocessableEntity, key("alice", "").Code)
-	require.Equal(t, http.StatusNotFound, b.get("/find?record=payout-1").Code)
 }
 
 // The guard of the route decides: with its sealer, and for its TTL.

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/inspect"
@@ -22,7 +23,11 @@ import (
 type form struct {
 	Seen, Decision, Reason              string
 	Status, ContentType, Location, Body string
+	Header                              []string // further fields of the answer, as a program sends them
 	NotDone                             []string
+	// Of an erasure: whose records, and whether those that are held, too.
+	Tenant   string
+	AlsoHeld bool
 	// Of a decision about several: each record and what was seen of it, and how many they are.
 	Group []string
 	Count string
@@ -33,16 +38,20 @@ func (f form) Ticked(step string) bool { return slices.Contains(f.NotDone, step)
 
 func (v *visit) form() form {
 	f := v.r.PostForm
+	body := f.Get("body")
+	if !v.wantsJSON() {
+		body = strings.ReplaceAll(body, "\r\n", "\n") // as it was before the browser sent it
+	}
 	return form{
 		Seen: f.Get("seen"), Decision: f.Get("decision"), Reason: strings.TrimSpace(f.Get("reason")),
 		Status: strings.TrimSpace(f.Get("status")), ContentType: strings.TrimSpace(f.Get("content_type")), Location: strings.TrimSpace(f.Get("location")),
-		Body:    strings.ReplaceAll(f.Get("body"), "\r\n", "\n"), // as it was before the browser sent it
+		Body: body, Header: f["header"], Tenant: f.Get("tenant"), AlsoHeld: f.Get("also_held") != "",
 		NotDone: f["not_done"], Group: f["group"], Count: strings.TrimSpace(f.Get("count")),
 	}
 }
 
 // errSeen says that a form was not made from a record that was looked at.
-var errSeen = &problem{status: http.StatusBadRequest, says: "The form does not say what was seen. Look at the record, and decide about that."}
+var errSeen = &problem{status: http.StatusBadRequest, says: "The form does not say what was seen. Look first, and decide about that."}
 
 func (v *visit) mayDecide() error {
 	if !v.actor.Decide || v.actor.Name == "" {
@@ -59,15 +68,19 @@ func (v *visit) decide(name string) error {
 	if f.Decision == "ask" {
 		return v.ask(name)
 	}
-	var seen store.Seen
-	if seen.UnmarshalText([]byte(f.Seen)) != nil {
-		return errSeen
+	if f.Decision == "" {
+		if f.Decision = v.r.PostFormValue("rehearse"); f.Decision != "" {
+			return v.rehearse(name, f)
+		}
 	}
-	res, err := f.resolution(v.actor.Name)
+	seen, res, err := f.about(v.actor.Name)
+	if err == errSeen {
+		return err
+	}
 	if err != nil {
 		return v.again(name, f, err)
 	}
-	defer v.stay()()
+	defer v.stay(patience)()
 	done, err := v.settle(name, &f, seen, res)
 	if err != nil {
 		return v.again(name, f, err)
@@ -76,65 +89,66 @@ func (v *visit) decide(name string) error {
 }
 
 // stay lets what is decided be done, also if the browser has gone.
-func (v *visit) stay() context.CancelFunc {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.r.Context()), patience)
+func (v *visit) stay(d time.Duration) context.CancelFunc {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.r.Context()), d)
 	v.r = v.r.WithContext(ctx)
 	return cancel
 }
 
 // settle makes the decision of a form about a record, and returns what that has done, or why it was not made.
 func (v *visit) settle(name string, f *form, seen store.Seen, res idempotency.Resolution) (inspect.Decision, error) {
-	d := inspect.Decision{
-		Type: "decision", Record: name, Decision: f.Decision, Answer: inspect.AnswerOf(&res), Seen: seen.String(),
-		Actor: v.actor.Name, Reason: f.Reason,
-	}
 	ctx := v.r.Context()
 	v.made.mu.Lock()
 	defer v.made.mu.Unlock()
-	if again := v.made.of[name]; again.by == f.sum(v.actor, seen) {
-		return again.decision, nil
+	if again := v.made.of[name]; again.by == f.sum(v.actor, seen.String()) {
+		return again.result, nil
 	}
+	o := inspect.Order{Record: name, Word: f.Decision, Seen: seen, Resolution: res}
 	r, err := v.ruling(name)
 	if err != nil {
-		return d, err
+		return o.Told(), err
 	}
-	if f.Decision == "forget" {
-		d.Says, err = r.Forget(ctx, seen, res.Decision)
-	} else {
-		d.Says, err = r.Of(ctx, f.Decision, seen, res)
+	d, err := r.Decide(ctx, o)
+	if d.Allowed {
+		v.made.add(name, f.sum(v.actor, seen.String()), d)
 	}
-	if d.Allowed = err == nil; d.Allowed {
-		d.ID = r.ID
-		v.made.add(name, made{f.sum(v.actor, seen), d})
-	}
-	return d, r.OrChanged(ctx, seen, err)
+	return d, err
 }
 
-// The decisions are those that a console has made last, by record. A form that is sent twice is one of them. Only
-// one is made at a time.
-type decisions struct {
+// The decisions are those that a console has made last, by record or tenant, with what each has done. A form that is sent
+// twice is one of them. Only one is made at a time.
+type decisions[T any] struct {
 	mu sync.Mutex
-	of map[string]made
+	of map[string]made[T]
 }
 
-// A made decision is one, and the form that it was made by.
-type made struct {
-	by       [sha256.Size]byte
-	decision inspect.Decision
+// A made decision is what it has done, and the form that it was made by.
+type made[T any] struct {
+	by     [sha256.Size]byte
+	result T
 }
 
 const mostMade = 1000
 
-func (m *decisions) add(name string, d made) {
+func (m *decisions[T]) add(name string, by [sha256.Size]byte, result T) {
 	if m.of == nil || len(m.of) >= mostMade {
-		m.of = make(map[string]made)
+		m.of = make(map[string]made[T])
 	}
-	m.of[name] = d
+	m.of[name] = made[T]{by, result}
 }
 
 // sum is equal for two forms of one actor that make the same decision about what was seen.
-func (f *form) sum(who Actor, seen store.Seen) [sha256.Size]byte {
-	return sha256.Sum256(fmt.Appendf(nil, "%q", []any{who.Name, seen.String(), f.Decision, f.Reason, f.Status, f.ContentType, f.Location, f.Body, f.NotDone}))
+func (f *form) sum(who Actor, seen string) [sha256.Size]byte {
+	return sha256.Sum256(fmt.Appendf(nil, "%q", []any{who.Name, seen, f.Decision, f.Reason, f.Status, f.ContentType, f.Location, f.Body, f.Header, f.NotDone}))
+}
+
+// about returns what a form says of one record, and about what was seen of it.
+func (f *form) about(actor string) (seen store.Seen, res idempotency.Resolution, err error) {
+	if seen.UnmarshalText([]byte(f.Seen)) != nil {
+		return seen, res, errSeen
+	}
+	res, err = f.resolution(actor)
+	return seen, res, err
 }
 
 // resolution returns what a form says, and as whose decision.
@@ -145,10 +159,8 @@ func (f *form) resolution(actor string) (res idempotency.Resolution, err error) 
 	switch {
 	case !known && f.Decision != "forget":
 		return res, unfinished("Say final, not-executed, resume or forget.")
-	case f.Reason == "":
-		return res, unfinished("Say how you found it out, for whoever asks later.")
-	case len(f.Reason) > maxReason:
-		return res, unfinished("Say it in at most 2,000 bytes: it becomes a line of the log.")
+	case f.unreasoned() != nil:
+		return res, f.unreasoned()
 	case outcome != idempotency.Final || f.Decision == "forget":
 		return res, nil
 	}
@@ -160,12 +172,30 @@ func (f *form) resolution(actor string) (res idempotency.Resolution, err error) 
 			res.Header.Set(name, value)
 		}
 	}
+	for _, line := range f.Header {
+		name, value, isField := strings.Cut(line, ":")
+		if !isField {
+			return res, unfinished("Each header must be like Retry-After: 5.")
+		}
+		res.Header.Add(name, strings.TrimSpace(value))
+	}
 	res.Body = []byte(f.Body)
 	return res, nil
 }
 
 // maxReason is how long a reason may be, in bytes.
 const maxReason = 2000
+
+// unreasoned says what is wrong with the reason of a form.
+func (f *form) unreasoned() error {
+	switch {
+	case f.Reason == "":
+		return unfinished("Say how you found it out, for whoever asks later.")
+	case len(f.Reason) > maxReason:
+		return unfinished("Say it in at most 2,000 bytes: it becomes a line of the log.")
+	}
+	return nil
+}
 
 func unfinished(says string) *problem {
 	return &problem{status: http.StatusUnprocessableEntity, says: says}

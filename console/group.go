@@ -182,7 +182,7 @@ func (v *visit) decideGroup(string) error {
 	case err != nil:
 		return v.group(http.StatusUnprocessableEntity, f, err.Error())
 	}
-	defer v.stay()()
+	defer v.stay(patience)()
 	done, status := &inspect.Decided{Type: "decided", Decision: f.Decision, Actor: v.actor.Name, Reason: f.Reason}, http.StatusOK
 	for _, m := range members {
 		d, err := v.settle(m.record, &f, m.seen, res)

@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"html/template"
 	"net/http"
@@ -64,9 +63,13 @@ type shownRecord struct {
 func (s shownRecord) Short() string { return s.Record.Record[:10] + "…" }
 
 func (v *visit) showNow(string) error {
-	q := store.Query{Holding: true, States: []store.State{store.Held}, Limit: pageSize, Cursor: v.r.FormValue("cursor"), Label: v.r.FormValue("route")}
+	q := store.Query{Holding: true, States: []store.State{store.Held}, Cursor: v.r.FormValue("cursor"), Label: v.r.FormValue("route")}
 	n := now{Now: inspect.Now{Type: "now", Records: []inspect.Record{}, Running: []inspect.Record{}}, Route: q.Label, Later: q.Cursor != ""}
-	held, next, err := v.list(v.r.Context(), q)
+	var err error
+	if q.Limit, err = limit(v.r.Form, pageSize); err != nil {
+		return err
+	}
+	held, next, err := v.list(v.r.Context(), v.lister.List, q)
 	if err != nil {
 		return err
 	}
@@ -96,37 +99,14 @@ func (v *visit) showNow(string) error {
 const mostPages = 10
 
 // list returns the records of a page, by the guards of their routes. A store may have pages in which nothing fits.
-func (v *visit) list(ctx context.Context, q store.Query) (found []idempotency.RecordInfo, next string, err error) {
+func (v *visit) list(ctx context.Context, pages inspect.Pager, q store.Query) (found []idempotency.RecordInfo, next string, err error) {
 	for n := 0; n == 0 || n < mostPages && len(found) == 0 && next != ""; n++ {
-		if found, next, err = v.listPage(ctx, q); err != nil {
+		if found, next, err = inspect.LookPage(ctx, pages, v.guardOf, q); err != nil {
 			return nil, "", err
 		}
 		q.Cursor = next
 	}
 	return found, next, nil
-}
-
-func (v *visit) listPage(ctx context.Context, q store.Query) (found []idempotency.RecordInfo, next string, err error) {
-	page, err := v.lister.List(ctx, q)
-	if err != nil {
-		return nil, "", err
-	}
-	for _, e := range page.Entries {
-		i, err := inspect.Look(ctx, v.guardOf(e.Record.Label), idempotency.Key{Record: e.Key})
-		switch {
-		case errors.Is(err, store.ErrNotFound) || err == nil && i.State != q.States[0] && i.State != store.Corrupt:
-			continue // it has settled meanwhile
-		case errors.Is(err, store.ErrUnreadableHere): // another version can read it
-			i = idempotency.RecordInfo{Record: e.Key, State: store.Corrupt}
-		case err != nil:
-			return nil, "", err
-		}
-		if i.State == store.Corrupt { // the list knows more
-			i.Route, i.Age, i.Attempt = e.Record.Label, e.Record.Age, e.Record.Attempt
-		}
-		found = append(found, i)
-	}
-	return found, page.Next, nil
 }
 
 // add puts a record into its group.

@@ -13,7 +13,7 @@ import (
 	"example.com/idempotency/store"
 )
 
-// This file is the screen of one key, and how it is found.
+// This file is the screen of one key.
 
 // A recordPage is what the screen of a key shows.
 type recordPage struct {
@@ -61,7 +61,7 @@ func (v *visit) ruling(name string) (*inspect.Ruling, error) {
 	}
 	r := &inspect.Ruling{Guard: v.guard, NotDone: "tick it"}
 	if v.wantsJSON() {
-		r.NotDone = "name it in not_done"
+		r.NotDone = inspect.NotDone
 	}
 	if v.GuardOf != nil {
 		i, err := inspect.Look(v.r.Context(), v.guard, key)
@@ -177,41 +177,4 @@ func (v *visit) answer(r *inspect.Ruling) (*inspect.ShownAnswer, error) {
 		shown.Body, shown.Note = strings.ToValidUTF8(shown.Body[:mostShown], ""), "Only the first 64 KiB are shown."
 	}
 	return shown, nil
-}
-
-// findRecord leads to the record with a name.
-func (v *visit) findRecord(string) error {
-	name := strings.TrimSpace(v.r.FormValue("record"))
-	if name == "" {
-		return v.show(http.StatusOK, "find", "Find a key", nil, nil)
-	}
-	return v.leadTo(name)
-}
-
-// findKey leads to the record of a client's key. It is a POST, so that the key stands in no address and in no log.
-func (v *visit) findKey(string) error {
-	k := idempotency.Key{Scope: v.r.PostFormValue("scope"), Value: v.r.PostFormValue("key")}
-	switch rest, isReserved := strings.CutPrefix(k.Scope, `\0`); {
-	case k.Scope == "":
-		k.Scope = idempotency.Shared
-	case isReserved:
-		k.Scope = "\x00" + rest
-	}
-	if k.Value == "" || len(k.Value) > 255 {
-		return &problem{status: http.StatusUnprocessableEntity, says: "Give the key as the client has sent it: at least 1 byte, and at most 255."}
-	}
-	i, err := inspect.Look(v.r.Context(), v.guard, k)
-	if err != nil {
-		return err
-	}
-	return v.leadTo(i.Record)
-}
-
-func (v *visit) leadTo(name string) error {
-	if _, err := inspect.Named(name); err != nil {
-		return notFound(err.Error() + ".")
-	}
-	v.w.Header().Set("Location", v.base+"records/"+name)
-	v.w.WriteHeader(http.StatusSeeOther)
-	return nil
 }

@@ -154,7 +154,7 @@ func TestCorruptRecord(t *testing.T) {
 // A store whose index and answers are elsewhere is shown and decided about like that in memory.
 func TestRedis(t *testing.T) {
 	guardtest.OnEachRedis(t, func(t *testing.T, st *idempotency.RedisStore, _ guardtest.RedisBackend) {
-		s := serveOn(t, st)
+		s := serveOn(t, st, findable)
 		s.fill()
 		b := s.as(ada)
 		require.Contains(t, b.get("/").Body.String(), "4 requests wait for a decision")
@@ -163,5 +163,11 @@ func TestRedis(t *testing.T) {
 		require.Equal(t, http.StatusOK, b.decide(s.look("payout-1"), "final", "status", "201").Code)
 		require.Equal(t, http.StatusOK, b.decide(s.look("payout-2"), "forget").Code)
 		require.Contains(t, b.get("/").Body.String(), "2 requests wait for a decision")
+		names, _ := b.found("tenant", "alice")
+		require.Len(t, names, 5)
+		would := b.count("also_held", "1")
+		require.Equal(t, 5, would.Erases())
+		require.Equal(t, http.StatusOK, b.erase("tenant", "alice", "also_held", "1", "seen", would.Seen, "decision", "erase", "reason", "x").Code)
+		require.Zero(t, s.left("alice"))
 	})
 }

@@ -19,7 +19,7 @@ const hanging = 10 * time.Minute
 
 // runs returns the oldest runs in flight of a route, or of all, and whether the index has more than was read.
 func (v *visit) runs(ctx context.Context, route string, long []idempotency.RecordInfo) (found []idempotency.RecordInfo, more bool, err error) {
-	found, next, err := v.list(ctx, store.Query{Holding: true, States: []store.State{store.Claimed}, Limit: oldestRuns, Label: route})
+	found, next, err := v.list(ctx, v.lister.List, store.Query{Holding: true, States: []store.State{store.Claimed}, Limit: oldestRuns, Label: route})
 	if err != nil {
 		return nil, false, err
 	}

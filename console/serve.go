@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"path"
 	"strings"
+
+	"example.com/idempotency/internal/inspect"
 )
 
 // This file lists the screens with their addresses, and leads each request to one.
@@ -47,8 +49,11 @@ type screen struct {
 // is mounted.
 var screens = map[string]screen{
 	"/":         {get: (*visit).showNow},
-	"find":      {get: (*visit).findRecord, post: (*visit).findKey},
+	"find":      {get: (*visit).showFind, post: (*visit).search},
+	"erase":     {get: (*visit).showErase, post: (*visit).erase},
 	"store":     {get: (*visit).showStore},
+	"list":      {get: (*visit).showList},
+	"counts":    {get: (*visit).showCounts},
 	"group":     {get: (*visit).showGroup, post: (*visit).decideGroup},
 	"records":   {get: (*visit).showRecord, post: (*visit).decide},
 	"style.css": {get: (*visit).asset},
@@ -90,7 +95,7 @@ func (v *visit) serve(s screen, name string) {
 			v.fail(&problem{status: http.StatusForbidden, says: "The form was sent by another site, and nothing was done.", err: err})
 			return
 		}
-		v.r.Body = http.MaxBytesReader(v.w, v.r.Body, maxForm)
+		v.r.Body = http.MaxBytesReader(v.w, v.r.Body, inspect.MostForm)
 		do = s.post
 		if err := v.r.ParseForm(); do != nil && err != nil {
 			v.fail(unreadableForm(err))
@@ -112,9 +117,6 @@ func (v *visit) serve(s screen, name string) {
 		v.fail(err)
 	}
 }
-
-// maxForm is how large a form may be, with the answer that it may bring.
-const maxForm = 4 << 20
 
 func unreadableForm(err error) *problem {
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {

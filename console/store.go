@@ -26,6 +26,13 @@ func (v *visit) process(s *idempotency.Stats) inspect.Process {
 	return p
 }
 
+// A storePage is what the screen shows.
+type storePage struct {
+	inspect.Store
+	Finds bool // the store finds records by their tenant
+	Form  form
+}
+
 // mostCounted is how many held records are counted.
 const mostCounted = 1000
 
@@ -50,7 +57,7 @@ func (v *visit) showStore(string) error {
 			p.Check = err.Error()
 		}
 	}
-	return v.show(http.StatusOK, "store", "Store", p, p)
+	return v.show(http.StatusOK, "store", "Store", storePage{Store: p, Finds: v.finds()}, p)
 }
 
 const module = "example.com/idempotency"

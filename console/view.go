@@ -7,11 +7,15 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"html/template"
 	"net/http"
 	"path"
+	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
+	"text/template/parse"
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/inspect"
@@ -23,9 +27,68 @@ import (
 //go:embed assets
 var assets embed.FS
 
-var pages = template.Must(template.New("").Funcs(template.FuncMap{
-	"list": inspect.Names, "dict": dict, "plural": plural,
-}).ParseFS(assets, "assets/*.html"))
+// pages show all text by [inspect.Visible], because most of it was made elsewhere. A template says raw of what a form or an
+// address has to send back as it was, and lines of text with more lines than one.
+var pages = allVisible(template.Must(template.New("").Funcs(template.FuncMap{
+	"dict": dict, "plural": plural, "visible": visible, "lines": lines, "raw": func(v any) any { return v },
+}).ParseFS(assets, "assets/*.html")))
+
+// visible returns text as it is shown, and anything else as it is.
+func visible(v any) any {
+	if _, query := v.(template.URL); query {
+		return v
+	}
+	if s, ok := v.(fmt.Stringer); ok {
+		return inspect.Visible(s.String())
+	}
+	if s := reflect.Indirect(reflect.ValueOf(v)); s.Kind() == reflect.String {
+		return inspect.Visible(s.String())
+	}
+	return v
+}
+
+var inLines = regexp.MustCompile(`[^\n\t]+`)
+
+// lines is visible for text that may have several.
+func lines(text string) string {
+	return inLines.ReplaceAllStringFunc(strings.ReplaceAll(text, "\r\n", "\n"), inspect.Visible)
+}
+
+// allVisible lets templates show what they show by visible, unless they say otherwise.
+func allVisible(t *template.Template) *template.Template {
+	for _, one := range t.Templates() {
+		if one.Tree != nil {
+			showVisible(one.Tree.Root)
+		}
+	}
+	return t
+}
+
+func showVisible(n parse.Node) {
+	switch n := n.(type) {
+	case *parse.ListNode:
+		if n == nil {
+			return // no else
+		}
+		for _, one := range n.Nodes {
+			showVisible(one)
+		}
+	case *parse.IfNode:
+		showVisible(n.List)
+		showVisible(n.ElseList)
+	case *parse.RangeNode:
+		showVisible(n.List)
+		showVisible(n.ElseList)
+	case *parse.WithNode:
+		showVisible(n.List)
+		showVisible(n.ElseList)
+	case *parse.ActionNode:
+		last := n.Pipe.Cmds[len(n.Pipe.Cmds)-1].Args[0].String()
+		if len(n.Pipe.Decl) == 0 && last != "raw" && last != "lines" {
+			n.Pipe.Cmds = append(n.Pipe.Cmds, &parse.CommandNode{NodeType: parse.NodeCommand, Pos: n.Pos, Args: []parse.Node{parse.NewIdentifier("visible").SetPos(n.Pos)}})
+		}
+	}
+}
 
 // dict makes what a template is given of names and values.
 func dict(pairs ...any) map[string]any {
@@ -107,7 +170,8 @@ func (v *visit) asset(name string) error {
 type problem struct {
 	status int
 	says   string
-	err    error // nil, or the cause
+	err    error  // nil, or the cause
+	now    string // what is there now, if that is why
 }
 
 func (p *problem) Error() string { return p.says }
@@ -127,21 +191,23 @@ func problemOf(err error) *problem {
 	case own:
 		return p
 	case errors.Is(err, store.ErrNotFound):
-		return &problem{http.StatusNotFound, says, err}
+		return &problem{status: http.StatusNotFound, says: says, err: err}
 	case isChanged:
-		return &problem{http.StatusConflict, "Changed meanwhile: you saw " + brief(changed.Seen) + ", and now the record is " + brief(changed.Now.Seen()) +
-			". Nothing was changed by your decision.", err}
+		return &problem{http.StatusConflict, "Changed meanwhile: you saw " + brief(changed.Seen) + ", and now the record is " + brief(changed.Now) +
+			". Nothing was changed by your decision.", err, changed.Now.String()}
 	case errors.Is(err, store.ErrChanged), settled:
-		return &problem{http.StatusConflict, says, err}
+		return &problem{status: http.StatusConflict, says: says, err: err}
 	case refused, strings.HasPrefix(err.Error(), "idempotency: Resolve:"), // the answer could not be one of the route's
 		errors.Is(err, idempotency.ErrStepsRecorded), errors.Is(err, idempotency.ErrUncertain):
-		return &problem{http.StatusUnprocessableEntity, says, err}
+		return &problem{status: http.StatusUnprocessableEntity, says: says, err: err}
 	case errors.Is(err, store.ErrBadCursor):
-		return &problem{http.StatusBadRequest, "The list cannot go on from there. Begin with the first page.", err}
+		return &problem{status: http.StatusBadRequest, says: "The list cannot go on from there. Begin with the first page.", err: err}
+	case errors.Is(err, idempotency.ErrNoFinder):
+		return &problem{status: http.StatusNotImplemented, says: says + ".", err: err}
 	case errors.Is(err, store.ErrCorrupt), errors.Is(err, store.ErrUnreadableHere):
-		return &problem{http.StatusInternalServerError, says, err}
+		return &problem{status: http.StatusInternalServerError, says: says, err: err}
 	}
-	return &problem{http.StatusServiceUnavailable, "The store does not answer: " + says, err}
+	return &problem{status: http.StatusServiceUnavailable, says: "The store does not answer: " + says, err: err}
 }
 
 // brief says what was seen, for people.
@@ -170,6 +236,10 @@ var codes = map[int]int{
 func (v *visit) fail(err error) {
 	p := problemOf(err)
 	failure := inspect.FailureOf(max(codes[p.status], inspect.ExitError), p.says, err)
+	failure.Actor = v.actor.Name
+	if p.now != "" {
+		failure.Now = p.now
+	}
 	if failure.Now != "" {
 		failure.Code = inspect.ExitChanged
 	}

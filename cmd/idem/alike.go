@@ -11,17 +11,17 @@ import (
 
 // This file decides about all keys that one cause may have: those of one route that were held in one minute.
 
-// minute is that in which a record became what it is.
-func (a *app) minute(age time.Duration) time.Time {
-	return a.now().Add(-age).UTC().Truncate(time.Minute)
+// minute is that in which a record became what it is, so many seconds ago.
+func (a *app) minute(age int64) time.Time {
+	return a.now().Add(-time.Duration(age) * time.Second).UTC().Truncate(time.Minute)
 }
 
 // alike returns the held records of the route and the minute of one, which is among them.
-func (a *app) alike(ctx context.Context, s *source, r *inspect.Ruling) (found []store.Entry, err error) {
-	since := a.minute(r.Info.Age)
-	err = walk(ctx, s, store.Query{Holding: true, States: []store.State{store.Held}, Label: r.Info.Route}, func(e store.Entry) {
-		if e.Record.Label == r.Info.Route && a.minute(e.Record.Age).Equal(since) {
-			found = append(found, e)
+func (a *app) alike(ctx context.Context, d desk, of inspect.Record) (found []inspect.Listed, err error) {
+	since := a.minute(of.Age)
+	err = walk(ctx, d, store.Query{Holding: true, States: []store.State{store.Held}, Label: of.Route}, func(r inspect.Listed) {
+		if r.Route == of.Route && a.minute(r.Age).Equal(since) {
+			found = append(found, r)
 		}
 	})
 	return found, err
@@ -29,29 +29,31 @@ func (a *app) alike(ctx context.Context, s *source, r *inspect.Ruling) (found []
 
 // decideAlike decides about a record that was looked at and all that are like it. It leaves alone and names what has
 // changed meanwhile, and of which the decision is refused.
-func (a *app) decideAlike(ctx context.Context, s *source, v *verdict, word string, r *inspect.Ruling, seen store.Seen, expect int) error {
-	if seen != r.Info.Seen() {
-		return orChanged(ctx, r, seen, store.ErrChanged)
+func (a *app) decideAlike(ctx context.Context, d desk, now inspect.Record, o inspect.Order, expect int) error {
+	if o.Seen.String() != now.Seen {
+		return undecided(o.Told(), now.State, inspect.ChangedFrom(o.Seen, now.Seen))
 	}
-	found, err := a.alike(ctx, s, r)
+	found, err := a.alike(ctx, d, now)
 	if err != nil {
 		return err
 	}
 	if len(found) != expect {
 		return &coded{inspect.ExitChanged, fmt.Errorf("--expect is %d, and %d keys of route %s were held at %s. Nothing was changed. Look at them: idem held --route %q",
-			expect, len(found), plain(r.Info.Route), a.minute(r.Info.Age).Format("2006-01-02 15:04 UTC"), r.Info.Route)}
+			expect, len(found), plain(now.Route), a.minute(now.Age).Format("2006-01-02 15:04 UTC"), now.Route)}
 	}
 	left := 0
-	for _, e := range found {
-		of, err := lookInto(ctx, s, e.Key, r.TTL)
-		if err == nil {
-			err = a.decide(ctx, v, word, of, e.Record.Seen())
-		}
-		switch {
-		case isAway(err):
+	for _, r := range found {
+		o.Record = r.Record
+		if err := o.Seen.UnmarshalText([]byte(r.Seen)); err != nil {
 			return err
-		case err != nil:
-			a.leave(v, word, e, err)
+		}
+		told, err := a.decide(ctx, d, o, r.State)
+		switch codeOf(err) {
+		case inspect.ExitOK:
+		case inspect.ExitUsage, inspect.ExitUnreachable:
+			return err
+		default:
+			a.leave(told, err)
 			left++
 		}
 	}
@@ -62,13 +64,9 @@ func (a *app) decideAlike(ctx context.Context, s *source, v *verdict, word strin
 }
 
 // leave tells that a decision was not made about one of several records.
-func (a *app) leave(v *verdict, word string, e store.Entry, err error) {
+func (a *app) leave(d inspect.Decision, err error) {
 	list := a.list()
-	if a.format != asJSON {
-		list.end("Left alone: " + e.Key + ": " + plain(err.Error()))
-		return
-	}
-	list.add(inspect.Decision{
-		Type: "decision", Record: e.Key, Decision: word, DryRun: v.dryRun, Says: err.Error(), Seen: e.Record.Seen().String(), Actor: v.Actor, Reason: v.Reason,
-	})
+	d.Says = err.Error()
+	list.add(d, "Left alone: "+d.Record+": "+d.Says)
+	list.end("")
 }

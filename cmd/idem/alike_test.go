@@ -18,7 +18,7 @@ func (p place) midMinute(t *testing.T, args ...string) result {
 	t.Helper()
 	var out, errOut bytes.Buffer
 	a := &app{out: &out, errOut: &errOut, env: func(string) string { return "" }, now: func() time.Time { return time.Date(2026, 11, 27, 3, 12, 50, 0, time.UTC) }}
-	code := a.execute(t.Context(), append(args, p.flags...))
+	code := a.execute(t.Context(), append(p.fit(args), p.flags...))
 	return result{code, out.String(), errOut.String()}
 }
 
@@ -87,11 +87,13 @@ func TestAlikeWithoutAStore(t *testing.T) {
 	p, server := redisPlace(t)
 	s := serve(t, p.records)
 	s.post("POST /payouts", "a", broken, hold)
-	a := &app{out: new(bytes.Buffer), now: time.Now}
-	r, err := lookInto(t.Context(), &source{records: p.records}, s.name("a"), time.Hour)
+	a, d := &app{out: new(bytes.Buffer), now: time.Now}, &source{records: p.records, target: target{ttl: time.Hour}}
+	story, err := d.Why(t.Context(), s.name("a"))
 	require.NoError(t, err)
+	o := inspect.Order{Record: s.name("a"), Word: "resume"}
+	require.NoError(t, o.Seen.UnmarshalText([]byte(s.seen("a"))))
 	server.SetError("LOADING")
-	err = a.decideAlike(t.Context(), &source{records: p.records}, &verdict{}, "resume", r, r.Info.Seen(), 1)
+	err = a.decideAlike(t.Context(), d, story.Record, o, 1)
 	require.Equal(t, inspect.ExitUnreachable, codeOf(err), "%v", err)
 	require.NotErrorIs(t, err, store.ErrChanged)
 }

@@ -24,7 +24,6 @@ type given struct {
 	status     int
 	header     []string
 	body, file string
-	unsealed   bool
 }
 
 func (g *given) flags(cmd *cobra.Command) {
@@ -33,7 +32,6 @@ func (g *given) flags(cmd *cobra.Command) {
 	f.StringArrayVar(&g.header, "header", nil, `final: a field of the answer, "Name: value"`)
 	f.StringVar(&g.body, "body", "", "final: the body of the answer, or the value of a job in its codec")
 	f.StringVar(&g.file, "answer", "", "final: a file with the whole answer, as curl -i prints it; - is the standard input")
-	f.BoolVar(&g.unsealed, "unsealed", false, "final: the route has no sealer (WithSealer), whose keys only the service has")
 }
 
 // to completes a resolution that a word names. The library says whether it fits.
@@ -45,8 +43,6 @@ func (g *given) to(res *idempotency.Resolution, word string, in io.Reader) error
 		return usage("%q is not a decision: say final, not-executed or resume", word)
 	case outcome == idempotency.Final && g.status == 0 && g.file == "":
 		return usage("final needs the answer that retries get: --status with --body, or --answer")
-	case outcome == idempotency.Final && !g.unsealed:
-		return usage("final needs --unsealed, which says that the route has no sealer. If it has one, decide by Guard.Resolve in the service: it could not read an answer from here")
 	case g.file != "" && (g.status != 0 || g.body != "" || len(g.header) > 0):
 		return usage("--answer is the whole answer: leave --status, --header and --body out")
 	case g.file == "-":
@@ -63,6 +59,10 @@ func (g *given) to(res *idempotency.Resolution, word string, in io.Reader) error
 		name, value, isField := strings.Cut(line, ":")
 		if !isField {
 			return usage("--header is %q, and must be like Location: /orders/1", line)
+		}
+		switch name = http.CanonicalHeaderKey(strings.TrimSpace(name)); name {
+		case "Authorization", "Proxy-Authorization", "Cookie": // clients would get it
+			return usage("--header: %s is a field of a request, and not of an answer. What --server is to get goes into --server-header", name)
 		}
 		res.Header.Add(name, strings.TrimSpace(value))
 	}

@@ -30,19 +30,32 @@ const (
 	asJSON  = "json"
 )
 
-// on lets a command run on the store that the flags name.
-func (a *app) on(f func(ctx context.Context, s *source, args []string) error) func(*cobra.Command, []string) error {
+// on lets a command run at the desk that the flags name.
+func (a *app) on(f func(ctx context.Context, d desk, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		a.began = true
-		s, err := a.target.connect(cmd.Context(), a.env)
+		ctx := cmd.Context()
+		t, err := a.target.choose(a.env)
+		if err != nil {
+			return err
+		}
+		if t.server != "" {
+			a.target.actor = "" // the service knows who decides
+			service, err := t.service(cmd.Flags(), a.env)
+			if err != nil {
+				return err
+			}
+			return f(ctx, service, args)
+		}
+		s, err := t.connect(ctx)
 		if err != nil {
 			return err
 		}
 		defer s.close()
-		if err := s.open(cmd.Context()); err != nil {
+		if err := s.open(ctx); err != nil {
 			return err
 		}
-		return f(cmd.Context(), s, args)
+		return f(ctx, s, args)
 	}
 }
 

@@ -53,7 +53,14 @@ func (a *app) doctor() *cobra.Command {
 	cmd.Flags().StringVar(&d.account, "account", "", "Redis: the account of the service; without it, that of this command")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		a.began = true
-		s, err := a.target.connect(cmd.Context(), a.env)
+		t, err := a.target.choose(a.env)
+		if err == nil && t.server != "" {
+			err = usage("doctor looks at the store itself, and a service does not show it: name the store, by --redis, --postgres or --sqlite")
+		}
+		if err != nil {
+			return err
+		}
+		s, err := t.connect(cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -143,7 +150,7 @@ func (d *doctor) waiting(ctx context.Context) error {
 	q := store.Query{Holding: true, States: []store.State{store.Held}, Limit: mostWaiting}
 	var held []store.Entry
 	for more := true; more && len(held) < mostWaiting; more = q.Cursor != "" {
-		page, err := listPage(ctx, d.source, q)
+		page, err := timely{d.source.records}.List(ctx, q)
 		if err != nil {
 			return err
 		}

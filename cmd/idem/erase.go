@@ -8,66 +8,51 @@ import (
 	"github.com/spf13/cobra"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/inspect"
 )
-
-// An erased is what was erased of a tenant, or would be.
-type erased struct {
-	Type       string `json:"type"`
-	DryRun     bool   `json:"dry_run" jsonschema:"nothing was changed"`
-	Completed  int    `json:"completed" jsonschema:"erased, with an answer: a retry of these keys runs again"`
-	Unanswered int    `json:"unanswered" jsonschema:"erased, without an answer"`
-	Held       int    `json:"held" jsonschema:"erased, although nobody knows whether they have happened"`
-	HeldLeft   int    `json:"held_left" jsonschema:"not erased, because they are held"`
-	InFlight   int    `json:"in_flight" jsonschema:"not erased, because they run"`
-	Changed    int    `json:"changed" jsonschema:"not erased, because they changed meanwhile"`
-}
 
 // erase forgets all of a tenant.
 func (a *app) erase() *cobra.Command {
 	var what idempotency.Erasing
-	var secret string
 	cmd := &cobra.Command{
 		Use: "erase --tenant T", Args: cobra.NoArgs,
 		Short: "Remove all records of a tenant that are not in flight; retries of their keys run again",
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&what.Scope, "tenant", "", `the scope, on routes with idempotency.WithFindableScope; \0 at its beginning stands for a zero byte`)
-	flags.StringVar(&secret, "secret-file", "", "file with the secret of idempotency.WithDerivation")
+	a.target.secretFlag(flags)
 	flags.BoolVar(&what.Held, "held", false, "also what is held: its outcome is unknown for ever then")
 	flags.BoolVar(&what.DryRun, "dry-run", false, "say what would happen, and change nothing")
 	flags.StringVar(&what.Reason, "reason", "", "why, for whoever asks later")
-	flags.StringVar(&what.Actor, "actor", a.env("USER"), "who decides")
-	tombstone := tombstoneFlag(cmd)
+	a.target.actorFlag(flags, a.env)
+	a.target.tombstoneFlag(flags)
 	_ = cmd.MarkFlagRequired("tenant")
 	_ = cmd.MarkFlagRequired("reason")
-	cmd.RunE = a.on(func(ctx context.Context, s *source, _ []string) error {
+	cmd.RunE = a.on(func(ctx context.Context, d desk, _ []string) error {
 		if what.Scope == "" || strings.TrimSpace(what.Reason) == "" {
 			return usage("--tenant and --reason must not be empty")
 		}
-		what.Scope = scopeOf(what.Scope)
-		opts, err := withSecret(secret)
-		if err != nil {
-			return err
+		what.Scope = inspect.ScopeNamed(what.Scope)
+		done, err := d.Erase(ctx, what)
+		if done.Type != "" {
+			a.tellErased(done)
 		}
-		g, err := guard(s.records, append(opts, idempotency.WithTombstones(*tombstone))...)
-		if err != nil {
-			return err
+		if codeOf(err) == inspect.ExitUnreachable && !what.DryRun {
+			err = fmt.Errorf("%w: some may have been erased by now. Repeat the command, which erases what is left, or look with --dry-run", err)
 		}
-		done, err := g.Erase(ctx, what)
-		a.tellErased(what, done)
 		return err
 	})
 	return cmd
 }
 
 // tellErased tells what was erased, also before an error.
-func (a *app) tellErased(what idempotency.Erasing, d idempotency.Erased) {
+func (a *app) tellErased(d inspect.Erased) {
 	list, verb := a.list(), "Erased"
-	if what.DryRun {
+	if d.DryRun {
 		verb = "Dry run, nothing was changed. It would erase"
 	}
 	if a.format == asJSON {
-		list.add(erased{"erased", what.DryRun, d.Completed, d.Unanswered, d.Held, d.HeldLeft, d.InFlight, d.Changed})
+		list.add(d)
 		return
 	}
 	list.end(fmt.Sprintf("%s %d completed, whose retries run again, %d without an answer, and %d held.", verb, d.Completed, d.Unanswered, d.Held))

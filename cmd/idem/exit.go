@@ -30,15 +30,24 @@ func usage(format string, args ...any) error {
 	return &coded{inspect.ExitUsage, fmt.Errorf(format, args...)}
 }
 
+// ExitCode returns the exit code.
+func (c *coded) ExitCode() int { return c.code }
+
+// An exiting error knows its exit code: ours, and those of a service.
+type exiting interface {
+	error
+	ExitCode() int
+}
+
 // codeOf returns the exit code of an error.
 func codeOf(err error) int {
-	own, isOwn := errors.AsType[*coded](err)
+	own, isOwn := errors.AsType[exiting](err)
 	_, settled := errors.AsType[*inspect.Settled](err)
 	switch {
 	case err == nil:
 		return inspect.ExitOK
 	case isOwn:
-		return own.code
+		return own.ExitCode()
 	case settled:
 		return inspect.ExitError
 	case errors.Is(err, store.ErrNotFound):

@@ -64,21 +64,23 @@ var decisions = []struct {
 
 func TestDecisionsAreTold(t *testing.T) {
 	t.Parallel()
-	for _, d := range decisions {
-		for format, extension := range map[string]string{asTable: ".txt", asJSON: ".json"} {
-			p, _ := redisPlace(t)
-			s := fill(t, p)
-			args := s.named(d.args)
-			got := p.idem(t, append(args, "-o", format)...)
-			require.Equal(t, inspect.ExitOK, got.code, got.err)
-			requireGolden(t, d.name+extension, stable(got.out+got.err))
-			state := "gone"
-			if rec, err := p.Get(t.Context(), args[1]); err == nil {
-				state = rec.State.String()
+	for _, place := range []string{"redis", "server"} {
+		for _, d := range decisions {
+			for format, extension := range map[string]string{asTable: ".txt", asJSON: ".json"} {
+				p := places[place](t)
+				s := fill(t, p)
+				args := s.named(d.args)
+				got := p.idem(t, append(args, "-o", format)...)
+				require.Equal(t, inspect.ExitOK, got.code, got.err)
+				requireGolden(t, d.name+extension, stable(got.out+got.err))
+				state := "gone"
+				if rec, err := p.Get(t.Context(), args[1]); err == nil {
+					state = rec.State.String()
+				}
+				require.Equal(t, d.then, state)
+				why := p.idem(t, "why", args[1], "-o", format)
+				requireGolden(t, d.name+"-why"+extension, stable(why.out+why.err))
 			}
-			require.Equal(t, d.then, state)
-			why := p.idem(t, "why", args[1], "-o", format)
-			requireGolden(t, d.name+"-why"+extension, stable(why.out+why.err))
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/console"
 	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/internal/pgserver"
 	"example.com/idempotency/store"
@@ -55,10 +57,19 @@ type place struct {
 	pass  func() // makes a lease of a millisecond end
 }
 
-// idem calls the program on the store.
+// idem calls the program on the store, or on the service: without what only a store is told.
 func (p place) idem(t *testing.T, args ...string) result {
 	t.Helper()
-	return call(t, append(args, p.flags...)...)
+	return call(t, append(p.fit(args), p.flags...)...)
+}
+
+func (p place) fit(args []string) []string {
+	if p.flags[0] == "--server" {
+		if n := slices.Index(args, "--actor"); n >= 0 {
+			args = slices.Delete(slices.Clone(args), n, n+2)
+		}
+	}
+	return args
 }
 
 func call(t *testing.T, args ...string) result {
@@ -110,6 +121,39 @@ var places = map[string]func(t *testing.T) place{
 	"redis":    func(t *testing.T) place { p, _ := redisPlace(t); return p },
 	"sqlite":   sqlitePlace,
 	"postgres": func(t *testing.T) place { return postgresPlace(t, pgserver.Shared(t).DSN) },
+	"server":   func(t *testing.T) place { return serverPlace(t, console.Options{Authorize: isAda}) },
+}
+
+// isAda lets in whoever has the token, as ada.
+func isAda(r *http.Request) (console.Actor, error) {
+	if r.Header.Get("Authorization") != "Bearer "+token {
+		return console.Actor{}, idempotency.ErrUnauthenticated
+	}
+	return console.Actor{Name: "ada", Decide: true, ReadAnswers: true}, nil
+}
+
+const token = "s3cret-t0ken"
+
+// serverPlace is a service with a console, behind a socket.
+func serverPlace(t *testing.T, o console.Options) place {
+	t.Helper()
+	p, _ := redisPlace(t)
+	g, err := idempotency.New(p.records, idempotency.SharedScope, idempotency.WithTTL(keepAnswer), idempotency.WithLogger(slog.New(slog.DiscardHandler)))
+	require.NoError(t, err)
+	return placeOf(t, p, g, o)
+}
+
+// placeOf is a place, looked at through the console of a guard.
+func placeOf(t *testing.T, p place, g *idempotency.Guard, o console.Options) place {
+	t.Helper()
+	screens, err := console.New(g, o)
+	require.NoError(t, err)
+	mux := http.NewServeMux()
+	mux.Handle("/console/", http.StripPrefix("/console", screens))
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	p.flags = []string{"--server", server.URL + "/console", "--server-header", "Authorization: Bearer " + token}
+	return p
 }
 
 // A service is what has made the records: a guard on a store.

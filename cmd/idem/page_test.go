@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,20 +13,50 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/console"
 	"example.com/idempotency/internal/inspect"
 	"example.com/idempotency/internal/pagetest"
 )
 
-// The page of the docs shows what the program prints.
-func TestPage(t *testing.T) {
-	text, err := os.ReadFile("../../docs/how-to/command-line.md")
+// pageOf returns a page of the docs, and lets it call the program.
+func pageOf(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/how-to/" + name)
 	require.NoError(t, err)
-	page := string(text)
 	self, err := os.Executable()
 	require.NoError(t, err)
 	dir := t.TempDir()
 	require.NoError(t, os.Symlink(self, filepath.Join(dir, "idem")))
 	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	return string(text)
+}
+
+// The page about --server shows what the program prints.
+func TestServerPage(t *testing.T) {
+	page := pageOf(t, "command-line-server.md")
+	p, server := redisPlace(t)
+	s := serve(t, p.records, append(sealed(t), idempotency.WithRoute("POST /payouts"), idempotency.WithTTL(24*time.Hour), idempotency.WithResolver(
+		func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
+			return idempotency.Resolution{
+				Outcome: idempotency.Final, Status: http.StatusCreated, Header: http.Header{"Content-Type": {"application/json"}}, Body: []byte(`{"id":7}`),
+				Decision: idempotency.Decision{Reason: "the bank has it"},
+			}, nil
+		}))...)
+	through := placeOf(t, p, s.guard, console.Options{Authorize: isAda})
+	s.post("POST /payouts", "payout-2", broken)
+	server.FastForward(12*time.Minute + 20*time.Second)
+	t.Setenv("IDEM_SERVER", through.flags[1])
+	t.Setenv("IDEM_SERVER_HEADER", through.flags[3])
+	seen := s.seen("payout-2")
+	for _, mark := range []string{"held", "ask", "decide"} {
+		require.Equal(t, 1, pagetest.Converse(t, pagetest.Block(t, page, mark), "held/1/0123456789abcdef0123456789abcdef", seen))
+	}
+	require.Equal(t, http.StatusCreated, s.post("POST /payouts", "payout-2", broken).Code)
+}
+
+// The page of the docs shows what the program prints.
+func TestPage(t *testing.T) {
+	page := pageOf(t, "command-line.md")
 
 	p, server := redisPlace(t)
 	s := serve(t, p.records)

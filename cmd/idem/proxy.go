@@ -33,6 +33,9 @@ SIGTERM ends it when the requests under way have their answers.`,
 	cmd.Flags().StringVar(&check, "check", "", "only check such a file, and print what it protects")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		a.began = true
+		if a.target.server != "" {
+			return usage("proxy runs requests itself, and --server is not for it: name a store, by --redis, --postgres or --sqlite")
+		}
 		c := proxy.Default()
 		if name := cmp.Or(check, file); name != "" {
 			if err := c.Read(name); err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,58 +20,56 @@ type verdict struct {
 	dryRun bool
 }
 
-// flags adds what both commands take.
-func (v *verdict) flags(cmd *cobra.Command, env func(string) string) {
+// decisionFlags adds what both commands take.
+func (a *app) decisionFlags(v *verdict, cmd *cobra.Command) {
 	cmd.Flags().StringVar(&v.Reason, "reason", "", "how you found it out, for whoever asks later")
-	cmd.Flags().StringVar(&v.Actor, "actor", env("USER"), "who decides")
+	a.target.actorFlag(cmd.Flags(), a.env)
 	cmd.Flags().StringVar(&v.seen, "seen", "", "what idem why has shown as seen: the decision is about that and nothing newer")
 	cmd.Flags().BoolVar(&v.dryRun, "dry-run", false, "say what would happen, and change nothing")
 	_ = cmd.MarkFlagRequired("reason")
 }
 
-// about returns what the decision is about, of a record that was looked at.
-func (v *verdict) about(now idempotency.RecordInfo) (seen store.Seen, err error) {
+// about looks at a record, and returns what is there and what is to be decided about it, still without an answer.
+func (v *verdict) about(ctx context.Context, d desk, arg, word string) (now inspect.Record, o inspect.Order, err error) {
+	record, err := named(arg)
+	if err != nil {
+		return now, o, err
+	}
+	story, err := d.Why(ctx, record)
+	if err != nil {
+		return now, o, err
+	}
+	now, o = story.Record, inspect.Order{Record: record, Word: word, Resolution: v.Resolution, DryRun: v.dryRun}
+	seen := v.seen
 	switch {
 	case strings.TrimSpace(v.Reason) == "":
-		return seen, usage("--reason is empty: say how you found it out, for whoever asks later")
-	case v.seen != "":
-		if err = seen.UnmarshalText([]byte(v.seen)); err != nil {
-			err = usage("--seen: %w", err)
-		}
-		return seen, err
-	case v.dryRun:
-		return now.Seen(), nil
-	default:
-		return seen, usage("--seen is missing: decide about what you have looked into, as idem why %s has shown it", now.Record)
+		return now, o, usage("--reason is empty: say how you found it out, for whoever asks later")
+	case seen == "" && !v.dryRun:
+		return now, o, usage("--seen is missing: decide about what you have looked into, as idem why %s has shown it", record)
+	case seen == "":
+		seen = now.Seen
 	}
-}
-
-// context is that of a decision.
-func (v *verdict) context(ctx context.Context) context.Context {
-	if v.dryRun {
-		return inspect.Rehearse(ctx)
+	if err = o.Seen.UnmarshalText([]byte(seen)); err != nil {
+		err = usage("--seen: %w", err)
 	}
-	return ctx
+	return now, o, err
 }
 
 // done tells what a decision has done, or would do.
-func (a *app) done(v *verdict, word, says string, recorded *inspect.Answer, r *inspect.Ruling, seen store.Seen) {
-	i, list, verb := r.Info, a.list(), "Done, decision "+r.ID+": "
-	if v.dryRun {
-		verb = "Dry run, nothing was changed. It would do this: "
-	}
-	if a.format != asJSON {
-		list.end(plain(word + " of " + i.Record + ", seen as " + seen.String() + ", by " + inspect.Names([]string{v.Actor}) + ": " + v.Reason))
-		list.end(verb + plain(says))
-		if recorded != nil {
-			list.end("The answer: " + plain(recorded.String()))
-		}
+func (a *app) done(d inspect.Decision) {
+	list, verb := a.list(), "Done, decision "+plain(d.ID)+": "
+	if a.format == asJSON {
+		list.add(d)
 		return
 	}
-	list.add(inspect.Decision{
-		Type: "decision", Record: i.Record, Decision: word, Allowed: true, DryRun: v.dryRun, Says: says, Answer: recorded,
-		Seen: seen.String(), ID: r.ID, Actor: v.Actor, Reason: v.Reason,
-	})
+	if d.DryRun {
+		verb = "Dry run, nothing was changed. It would do this: "
+	}
+	list.end(plain(d.Decision + " of " + d.Record + ", seen as " + d.Seen + ", by " + inspect.Names([]string{d.Actor}) + ": " + d.Reason))
+	list.end(verb + plain(d.Says))
+	if d.Answer != nil {
+		list.end("The answer: " + plain(d.Answer.String()))
+	}
 }
 
 func (a *app) resolve() *cobra.Command {
@@ -81,68 +78,54 @@ func (a *app) resolve() *cobra.Command {
 		Use: "resolve RECORD final|not-executed|resume", Args: cobra.ExactArgs(2),
 		Short: "Decide about a held key",
 	}
-	v.flags(cmd, a.env)
+	a.decisionFlags(v, cmd)
 	given.flags(cmd)
+	a.target.unsealedFlag(cmd.Flags())
 	cmd.Flags().StringArrayVar(&v.NotDone, "not-done", nil, "a step in doubt that has not happened, and cannot happen any more")
 	expect := cmd.Flags().Int("expect", 0, "decide about all keys that were held on the route and in the minute of RECORD, if they are so many")
-	ttl := ttlFlag(cmd)
-	cmd.RunE = a.on(func(ctx context.Context, s *source, args []string) error {
-		r, err := lookInto(ctx, s, args[0], *ttl)
-		if err != nil {
-			return err
-		}
-		seen, err := v.about(r.Info)
-		if err != nil {
-			return err
-		}
+	a.target.ttlFlag(cmd.Flags())
+	cmd.RunE = a.on(func(ctx context.Context, d desk, args []string) error {
 		if err := given.to(&v.Resolution, args[1], a.in); err != nil {
 			return err
 		}
-		if cmd.Flags().Changed("expect") {
-			return a.decideAlike(ctx, s, v, args[1], r, seen, *expect)
+		now, o, err := v.about(ctx, d, args[0], args[1])
+		if err != nil {
+			return err
 		}
-		return a.decide(ctx, v, args[1], r, seen)
+		if cmd.Flags().Changed("expect") {
+			return a.decideAlike(ctx, d, now, o, *expect)
+		}
+		_, err = a.decide(ctx, d, o, now.State)
+		return err
 	})
 	return cmd
 }
 
-// decide makes a decision about a record that was looked into, and tells it.
-func (a *app) decide(ctx context.Context, v *verdict, word string, r *inspect.Ruling, seen store.Seen) error {
-	recorded := inspect.AnswerOf(&v.Resolution)
-	says, err := r.Of(v.context(ctx), word, seen, v.Resolution)
+// decide makes a decision about a record that is in a state, and tells it, or returns what was not decided.
+func (a *app) decide(ctx context.Context, d desk, o inspect.Order, state string) (inspect.Decision, error) {
+	done, err := d.Decide(ctx, o)
 	if err != nil {
-		return v.maybe(word, r, orChanged(ctx, r, seen, err))
+		return done, undecided(done, state, err)
 	}
-	a.done(v, word, says, recorded, r, seen)
-	return nil
+	a.done(done)
+	return done, nil
 }
 
-// orChanged returns err, or that the record has changed, and where to look.
-func orChanged(ctx context.Context, r *inspect.Ruling, seen store.Seen, err error) error {
-	err = r.OrChanged(ctx, seen, err)
+// undecided returns why a decision was not made, and what to do now.
+func undecided(d inspect.Decision, state string, err error) error {
 	_, changed := errors.AsType[*inspect.Changed](err)
 	switch {
 	case changed:
-		return fmt.Errorf("%w Look again: idem why %s", err, r.Info.Record)
-	case r.Info.State == store.Corrupt:
+		return fmt.Errorf("%w Look again: idem why %s", err, d.Record)
+	case state == store.Corrupt.String():
 		return fmt.Errorf("%w: see idem why", err)
-	}
-	return err
-}
-
-// maybe returns err, and what to do if the store may have made the decision without a reply.
-func (v *verdict) maybe(word string, r *inspect.Ruling, err error) error {
-	if v.dryRun || !isAway(err) {
+	case codeOf(err) != inspect.ExitUnreachable || d.DryRun:
 		return err
 	}
-	return fmt.Errorf("%w: %s of %s by %s (%s) may have been recorded all the same. Repeat the command, which does no harm, or look: idem why %s",
-		err, word, r.Info.Record, v.Actor, v.Reason, r.Info.Record)
-}
-
-// keepAnswer is how long an answer is kept unless --ttl says otherwise. It is longer than the TTL of most
-// routes: an answer that ends too early lets the request run again.
-const keepAnswer = 30 * 24 * time.Hour
-
-func ttlFlag(cmd *cobra.Command) *time.Duration {
-	return cmd.Flags().Duration("ttl", keepAnswer, "how long retries get the answer of final: not below the TTL of the route")
+	by := ""
+	if d.Actor != "" {
+		by = " by " + d.Actor
+	}
+	return fmt.Errorf("%w: %s of %s%s (%s) may have been recorded all the same. Repeat the command, which does no harm, or look: idem why %s",
+		err, d.Decision, d.Record, by, d.Reason, d.Record)
 }

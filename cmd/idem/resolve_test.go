@@ -210,10 +210,10 @@ func TestHeldRecordThatCannotBeRead(t *testing.T) {
 			require.NoError(t, err)
 		},
 	}
-	for name, place := range places {
+	for name, harm := range damage {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := place(t)
+			p := places[name](t)
 			told := make(chan event.Event, 10)
 			s := serve(t, p.records, idempotency.WithObserver(func(_ context.Context, e event.Event) {
 				if e.Kind == event.Corrupt {
@@ -222,7 +222,7 @@ func TestHeldRecordThatCannotBeRead(t *testing.T) {
 			}))
 			s.post("POST /payouts", "a", broken, hold)
 			record := s.name("a")
-			damage[name](t, p, record)
+			harm(t, p, record)
 			got := p.idem(t, "held")
 			require.Contains(t, got.out, record, got.err)
 			require.Contains(t, got.out, "corrupt")
@@ -263,7 +263,7 @@ func TestChangedMeanwhile(t *testing.T) {
 			s := serve(t, p.records)
 			s.post("POST /payouts", "a", broken, hold)
 			name, seen := s.name("a"), s.seen("a")
-			require.Equal(t, inspect.ExitOK, p.idem(t, "resolve", name, "resume", "--seen", seen, "--reason", "x").code)
+			require.Equal(t, inspect.ExitOK, p.idem(t, "resolve", name, "resume", "--seen", seen, "--reason", "another").code)
 			s.post("POST /payouts", "a", broken, hold)
 			now := s.seen("a")
 			require.NotEqual(t, seen, now)
@@ -330,16 +330,16 @@ func TestRecordThatBeginsLikeAFlag(t *testing.T) {
 // A store that has made the decision may be gone before it says so.
 func TestDecisionWithoutAReply(t *testing.T) {
 	t.Parallel()
-	v := &verdict{Resolution: idempotency.Resolution{Decision: idempotency.Decision{Actor: "ada", Reason: "the bank says so"}}}
-	r := &inspect.Ruling{Info: idempotency.RecordInfo{Record: "A7sryahtLZVJFr2ZL90kAYV1hkC1HOn3KDNnU1b0YbA"}}
+	o := inspect.Order{Record: "A7sryahtLZVJFr2ZL90kAYV1hkC1HOn3KDNnU1b0YbA", Word: "resume"}
+	o.Resolution.Decision = idempotency.Decision{Actor: "ada", Reason: "the bank says so"}
 	for _, err := range []error{context.DeadlineExceeded, io.EOF, timeout(t)} {
-		got := v.maybe("resume", r, err)
+		got := undecided(o.Told(), "held", err)
 		require.Equal(t, inspect.ExitUnreachable, codeOf(got), "%v", err)
-		require.ErrorContains(t, got, "resume of "+r.Info.Record+" by ada (the bank says so) may have been recorded all the same")
+		require.ErrorContains(t, got, "resume of "+o.Record+" by ada (the bank says so) may have been recorded all the same")
 	}
-	require.Equal(t, store.ErrChanged, v.maybe("resume", r, store.ErrChanged))
-	v.dryRun = true
-	require.Equal(t, io.EOF, v.maybe("resume", r, io.EOF))
+	require.Equal(t, store.ErrChanged, undecided(o.Told(), "held", store.ErrChanged))
+	o.DryRun = true
+	require.Equal(t, io.EOF, undecided(o.Told(), "held", io.EOF))
 }
 
 // hanging is a store that does not answer.

@@ -62,14 +62,16 @@ func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "idem",
 		Short: "See which idempotency keys wait for a decision, find out why, and decide",
-		Long: `idem looks into the store of a service that uses package idempotency.
+		Long: `idem looks into the store of a service that uses package idempotency, or asks the service.
 
 Name the store by one of --redis, --postgres and --sqlite, or by one of the variables IDEM_REDIS,
-IDEM_POSTGRES and IDEM_SQLITE, so that no password stands in the arguments.
+IDEM_POSTGRES and IDEM_SQLITE, so that no password stands in the arguments. Or name the console of the
+service by --server or IDEM_SERVER, with credentials in IDEM_SERVER_HEADER: it also decides about sealed
+routes, shows answers and asks resolvers.
 
 Exit codes: 0 done, 1 error or refused, 2 wrong usage, 3 no such record, 4 the record has changed
-meanwhile, 5 the doctor has found a fault, 6 the store cannot be reached, or its file or database
-is not there.`,
+meanwhile, 5 the doctor has found a fault, 6 the store or the service cannot be reached, or its
+file or database is not there.`,
 		SilenceUsage: true, SilenceErrors: true,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			if a.format != asTable && a.format != asJSON {

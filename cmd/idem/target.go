@@ -25,11 +25,20 @@ import (
 // callTime is how long a call of the store may take that no guard bounds.
 const callTime = 10 * time.Second
 
-// A target is the store that the flags and the environment name.
+// A target is the store, or the service, that the flags and the environment name.
 type target struct {
 	redis, prefix   string
 	postgres, table string
 	sqlite          string
+	server          string
+	ways            ways // to the service
+	// What a service knows by itself: for how long retries get an answer, whose secret finds records, whether a route
+	// seals, who decides, and for how long what is forgotten is remembered.
+	ttl       time.Duration
+	secret    string
+	unsealed  bool
+	actor     string
+	tombstone time.Duration
 }
 
 func (t *target) flags(f *pflag.FlagSet) {
@@ -38,6 +47,32 @@ func (t *target) flags(f *pflag.FlagSet) {
 	f.StringVar(&t.postgres, "postgres", "", "connection string of a PostgreSQL (IDEM_POSTGRES)")
 	f.StringVar(&t.table, "table", "idempotency_records", "the table of records in PostgreSQL")
 	f.StringVar(&t.sqlite, "sqlite", "", "file of SQLite (IDEM_SQLITE)")
+	f.StringVar(&t.server, "server", "", "URL of the console of a service, in place of a store (IDEM_SERVER)")
+	t.ways.flags(f)
+}
+
+// keepAnswer is how long an answer is kept unless --ttl says otherwise. It is longer than the TTL of most
+// routes: an answer that ends too early lets the request run again.
+const keepAnswer = 30 * 24 * time.Hour
+
+func (t *target) ttlFlag(f *pflag.FlagSet) {
+	f.DurationVar(&t.ttl, "ttl", keepAnswer, "how long retries get the answer of final: not below the TTL of the route")
+}
+
+func (t *target) tombstoneFlag(f *pflag.FlagSet) {
+	f.DurationVar(&t.tombstone, "tombstone", keepAnswer, "how long idem why tells who has forgotten it, and why; 0 for not at all")
+}
+
+func (t *target) secretFlag(f *pflag.FlagSet) {
+	f.StringVar(&t.secret, "secret-file", "", "file with the secret of idempotency.WithDerivation, for what is found by a reference or a tenant")
+}
+
+func (t *target) unsealedFlag(f *pflag.FlagSet) {
+	f.BoolVar(&t.unsealed, "unsealed", false, "final: the route has no sealer (WithSealer), whose keys only the service has")
+}
+
+func (t *target) actorFlag(f *pflag.FlagSet, env func(string) string) {
+	f.StringVar(&t.actor, "actor", env("USER"), "who decides")
 }
 
 // records are those of a store.
@@ -63,15 +98,20 @@ func (s *source) close() {
 	}
 }
 
-// connect returns the way to the one store that is named: a flag counts before all variables.
-func (t target) connect(ctx context.Context, env func(string) string) (*source, error) {
-	if t.redis == "" && t.postgres == "" && t.sqlite == "" {
-		t.redis, t.postgres, t.sqlite = env("IDEM_REDIS"), env("IDEM_POSTGRES"), env("IDEM_SQLITE")
+// choose returns the target with the one store or service that is named: a flag counts before all variables.
+func (t target) choose(env func(string) string) (target, error) {
+	if t.redis == "" && t.postgres == "" && t.sqlite == "" && t.server == "" {
+		t.redis, t.postgres, t.sqlite, t.server = env("IDEM_REDIS"), env("IDEM_POSTGRES"), env("IDEM_SQLITE"), env("IDEM_SERVER")
 	}
-	named := slices.DeleteFunc([]string{t.redis, t.postgres, t.sqlite}, func(s string) bool { return s == "" })
+	named := slices.DeleteFunc([]string{t.redis, t.postgres, t.sqlite, t.server}, func(s string) bool { return s == "" })
 	if len(named) != 1 {
-		return nil, usage("name one store, by --redis, --postgres or --sqlite, or by IDEM_REDIS, IDEM_POSTGRES or IDEM_SQLITE; %d are named", len(named))
+		return t, usage("name one store, by --redis, --postgres or --sqlite, or by IDEM_REDIS, IDEM_POSTGRES or IDEM_SQLITE; or a service, by --server or IDEM_SERVER; %d are named", len(named))
 	}
+	return t, nil
+}
+
+// connect returns the way to the store.
+func (t target) connect(ctx context.Context) (*source, error) {
 	s := &source{target: t}
 	err := s.dial(ctx)
 	if err != nil {

@@ -28,7 +28,7 @@ type change struct {
 // A watcher knows what the last look has shown.
 type watcher struct {
 	app    *app
-	source *source
+	desk   desk
 	lapsed bool
 	known  map[string]change
 	away   bool
@@ -43,11 +43,11 @@ func (a *app) watch() *cobra.Command {
 	}
 	cmd.Flags().DurationVar(&every, "every", 10*time.Second, "how often to look")
 	cmd.Flags().BoolVar(&w.lapsed, "lapsed", true, "look for lapsed runs, too, which are found only among all records")
-	cmd.RunE = a.on(func(ctx context.Context, s *source, _ []string) error {
+	cmd.RunE = a.on(func(ctx context.Context, d desk, _ []string) error {
 		if every <= 0 {
 			return usage("--every is %v, and must be positive", every)
 		}
-		w.source = s
+		w.desk = d
 		tick := time.NewTicker(every)
 		defer tick.Stop()
 		for {
@@ -86,10 +86,10 @@ func (w *watcher) look(ctx context.Context) {
 			continue
 		}
 		now := change{Change: "settled", Record: name, State: "gone"}
-		rec, err := w.source.Get(ctx, name)
+		story, err := w.desk.Why(ctx, name)
 		switch {
 		case err == nil:
-			now.Route, now.State, now.Attempt = rec.Label, inspect.StateOf(asInfo(rec)), rec.Attempt
+			now.Route, now.State, now.Attempt = story.Record.Route, story.Record.State, story.Record.Attempt
 		case !errors.Is(err, store.ErrNotFound):
 			found[name] = w.known[name] // the next look tells
 			continue
@@ -102,14 +102,14 @@ func (w *watcher) look(ctx context.Context) {
 // find returns what is held or lapsed.
 func (w *watcher) find(ctx context.Context) (map[string]change, error) {
 	found := map[string]change{}
-	add := func(e store.Entry) {
-		if state := inspect.StateOf(asInfo(e.Record)); state == "held" || state == "lapsed" {
-			found[e.Key] = change{Change: state, Record: e.Key, Route: e.Record.Label, State: state, Attempt: e.Record.Attempt}
+	add := func(r inspect.Listed) {
+		if r.State == "held" || r.State == "lapsed" {
+			found[r.Record] = change{Change: r.State, Record: r.Record, Route: r.Route, State: r.State, Attempt: r.Attempt}
 		}
 	}
-	err := walk(ctx, w.source, store.Query{Holding: true, States: []store.State{store.Held}}, add)
+	err := walk(ctx, w.desk, store.Query{Holding: true, States: []store.State{store.Held}}, add)
 	if err == nil && w.lapsed {
-		err = walk(ctx, w.source, store.Query{States: []store.State{store.Claimed, store.Held}}, add)
+		err = walk(ctx, w.desk, store.Query{States: []store.State{store.Claimed, store.Held}}, add)
 	}
 	return found, err
 }

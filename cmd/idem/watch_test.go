@@ -47,7 +47,7 @@ func watched(t *testing.T, format string) string {
 	s := serve(t, p.records)
 	var out bytes.Buffer
 	a := &app{out: &out, format: format, now: func() time.Time { return time.Date(2026, 11, 27, 3, 12, 9, 0, time.UTC) }}
-	w := &watcher{app: a, source: &source{records: p.records}, lapsed: true, known: map[string]change{}}
+	w := &watcher{app: a, desk: &source{records: p.records, target: target{ttl: keepAnswer}}, lapsed: true, known: map[string]change{}}
 	look := func() { w.look(t.Context()) }
 	s.post("POST /payouts", "a", broken, hold)
 	look()

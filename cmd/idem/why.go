@@ -3,13 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"example.com/idempotency"
 	"example.com/idempotency/internal/inspect"
-	"example.com/idempotency/store"
 )
 
 func (a *app) why() *cobra.Command {
@@ -17,29 +17,50 @@ func (a *app) why() *cobra.Command {
 		Use: "why RECORD", Args: cobra.ExactArgs(1),
 		Short: "Tell what happened to a key, and what each decision would do",
 	}
-	ttl := ttlFlag(cmd)
-	cmd.RunE = a.on(func(ctx context.Context, s *source, args []string) error {
-		r, err := lookInto(ctx, s, args[0], *ttl)
+	a.target.ttlFlag(cmd.Flags())
+	answer := cmd.Flags().Bool("answer", false, "with --server: show the recorded answer instead")
+	ask := cmd.Flags().Bool("ask", false, "with --server: ask the resolver of the route instead, and settle nothing")
+	cmd.MarkFlagsMutuallyExclusive("answer", "ask")
+	cmd.RunE = a.on(func(ctx context.Context, d desk, args []string) error {
+		record, err := named(args[0])
 		if err != nil {
 			return err
 		}
-		a.tell(r.Story(ctx), r.Info)
+		switch {
+		case *answer:
+			shown, err := d.Answer(ctx, record)
+			if err == nil {
+				a.show(shown)
+			}
+			return err
+		case *ask:
+			word, err := d.Ask(ctx, record)
+			if err == nil {
+				a.say(word)
+			}
+			return err
+		}
+		t, err := d.Why(ctx, record)
+		if err != nil {
+			return err
+		}
+		a.tell(t)
 		return nil
 	})
 	return cmd
 }
 
-func (a *app) tell(t inspect.Story, i idempotency.RecordInfo) {
-	list := a.list()
+func (a *app) tell(t inspect.Story) {
+	list, r := a.list(), t.Record
 	if a.format == asJSON {
 		list.add(t)
 		return
 	}
-	list.add(t, "record", t.Record.Record)
-	list.add(t, "route", inspect.Names([]string{t.Record.Route}))
-	state := t.Record.State
-	if i.State != store.Corrupt {
-		state += fmt.Sprintf(", last change %s ago", inspect.Span(i.Age))
+	list.add(t, "record", r.Record)
+	list.add(t, "route", inspect.Names([]string{r.Route}))
+	state := r.State
+	if state != "corrupt" {
+		state += fmt.Sprintf(", last change %s ago", span(r.Age))
 	}
 	list.add(t, "state", state)
 	for _, e := range t.Events() {
@@ -49,14 +70,55 @@ func (a *app) tell(t inspect.Story, i idempotency.RecordInfo) {
 			list.add(t, fmt.Sprintf("attempt %d", e.Run.Attempt), strings.TrimSpace("began "+e.Run.Started+" "+e.Run.Trace))
 		}
 	}
-	list.add(t, "recorded", inspect.Names(i.Steps))
-	list.add(t, "in doubt", inspect.Names(i.InDoubt))
-	list.add(t, "seen", t.Record.Seen)
-	list.end("\n" + t.Happened)
+	list.add(t, "recorded", inspect.Names(r.Steps))
+	list.add(t, "in doubt", inspect.Names(r.InDoubt))
+	list.add(t, "seen", r.Seen)
+	list.end("\n" + plain(t.Happened))
 	for _, d := range t.Decisions {
-		fmt.Fprintf(a.out, "\n%s\n    %s\n", d.Decision, plain(d.Says))
+		fmt.Fprintf(a.out, "\n%s\n    %s\n", plain(d.Decision), plain(d.Says))
 	}
 	if len(t.Decisions) > 0 {
-		fmt.Fprintf(a.out, "\nTo decide, with what you have just seen:\n    idem resolve %s DECISION --seen %s --reason TEXT\n", i.Record, t.Record.Seen)
+		fmt.Fprintf(a.out, "\nTo decide, with what you have just seen:\n    idem resolve %s DECISION --seen %s --reason TEXT\n", plain(r.Record), plain(r.Seen))
 	}
+}
+
+// show shows a recorded answer.
+func (a *app) show(s inspect.ShownAnswer) {
+	list := a.list()
+	if a.format == asJSON {
+		list.add(s)
+		return
+	}
+	list.add(s, "record", s.Record)
+	list.add(s, "kind", s.Kind)
+	if s.Status != 0 {
+		list.add(s, "status", number(s.Status))
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Header)) {
+		list.add(s, name, strings.Join(s.Header[name], ", "))
+	}
+	list.add(s, "bytes", number(s.Bytes))
+	list.end("")
+	for line := range strings.Lines("\n" + s.Body) {
+		fmt.Fprintln(a.out, inspect.Visible(strings.TrimRight(line, "\r\n")))
+	}
+	if s.Note != "" {
+		fmt.Fprintln(a.out, plain(s.Note))
+	}
+}
+
+// say tells what a resolver says.
+func (a *app) say(w inspect.Word) {
+	list := a.list()
+	if a.format == asJSON {
+		list.add(w)
+		return
+	}
+	list.add(w, "record", w.Record)
+	list.add(w, "its resolver says", w.Decision)
+	if w.Answer != nil {
+		list.add(w, "with the answer", w.Answer.String())
+	}
+	list.add(w, "reason", inspect.Names([]string{w.Reason}))
+	list.end("Nothing was decided.")
 }

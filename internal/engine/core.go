@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,6 +30,7 @@ type core struct {
 	room      waitingRoom
 	resolving resolving
 	resolvers resolvers
+	finders   finders
 	reports   report.Once
 	mistakes  report.Mistakes
 	work      inflight.Work
@@ -127,4 +129,26 @@ func (r *resolvers) of(label string) *Rules {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.rules[label]
+}
+
+// finders are rules, the first of each secret by which records are found.
+type finders struct {
+	mu    sync.Mutex
+	rules []*Rules
+}
+
+// add enters rules, unless some are there that find the same.
+func (f *finders) add(rules *Rules) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !slices.ContainsFunc(f.rules, func(r *Rules) bool { return r.Derivation.FindsLike(&rules.Derivation) }) {
+		f.rules = append(f.rules, rules)
+	}
+}
+
+// list returns the rules.
+func (f *finders) list() []*Rules {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.rules)
 }

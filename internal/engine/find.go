@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/store"
@@ -38,4 +39,18 @@ func (e *Engine) Find(ctx context.Context, by, value string, q store.Query) (fou
 		found = append(found, e.Found(k, entry.Record))
 	}
 	return found, page.Next, err
+}
+
+// Finders returns engines that find together what the given ones, and all engines that were made from the same, have
+// recorded: one for each secret, and always in one order.
+func Finders(of ...*Engine) (all []*Engine) {
+	for _, e := range of {
+		for _, rules := range e.core.finders.list() {
+			same := func(other *Engine) bool { return other.rules.Derivation.FindsLike(&rules.Derivation) }
+			if !slices.ContainsFunc(all, same) {
+				all = append(all, &Engine{e.core, rules})
+			}
+		}
+	}
+	return all
 }

@@ -105,26 +105,11 @@ func Look(ctx context.Context, g *idempotency.Guard, k idempotency.Key) (idempot
 	case errors.Is(err, idempotency.ErrCorrupt):
 		err = nil
 	case info.Forgotten != nil:
-		err = &Gone{*info.Forgotten}
+		err = gone(info.Forgotten)
 	case errors.Is(err, store.ErrNotFound):
 		err = &Refusal{"there is no such record: it has ended or was forgotten, or the store, its prefix or its table is another one", err}
 	}
 	return info, err
-}
-
-// LookAll is [Look] for records that were found. Those that have gone meanwhile are left out.
-func LookAll(ctx context.Context, g *idempotency.Guard, found []idempotency.RecordInfo) (all []idempotency.RecordInfo, err error) {
-	for _, f := range found {
-		info, err := Look(ctx, g, idempotency.Key{Record: f.Record})
-		switch {
-		case errors.Is(err, store.ErrNotFound):
-		case err != nil:
-			return all, err
-		default:
-			all = append(all, info)
-		}
-	}
-	return all, nil
 }
 
 // Named returns the key of the record with a name.
@@ -148,13 +133,19 @@ func (r *Refusal) Error() string { return r.says }
 func (r *Refusal) Unwrap() error { return r.err }
 
 // A Gone error says that there is no record, because somebody has removed it, and what it was.
-type Gone struct{ Was idempotency.RecordInfo }
+type Gone struct {
+	Forgotten
+	says string
+}
 
-// Error says who has removed it, and why, and what was decided before.
-func (g *Gone) Error() string {
-	says, made := "there is no such record", madeOf(g.Was)
+// GoneFrom returns a Gone error as it was told.
+func GoneFrom(f Forgotten, says string) *Gone { return &Gone{f, says} }
+
+// gone says who has removed a record, and why, and what was decided before.
+func gone(was *idempotency.RecordInfo) *Gone {
+	says, made := "there is no such record", madeOf(*was)
 	for i, d := range slices.Backward(made) {
-		ago, by := Span(max(0, time.Since(g.Was.Decisions[i].Made))), Names([]string{d.Actor})
+		ago, by := Span(max(0, time.Since(was.Decisions[i].Made))), Names([]string{d.Actor})
 		switch {
 		case i == len(made)-1:
 			says += fmt.Sprintf(": it was forgotten %s ago by %s: %s; it was %s, attempt %d", ago, by, Names([]string{d.Reason}), d.From, d.Attempt)
@@ -162,8 +153,14 @@ func (g *Gone) Error() string {
 			says += fmt.Sprintf("; before, %s by %s %s ago: %s", d.Decision, by, ago, Names([]string{d.Reason}))
 		}
 	}
-	return says
+	return &Gone{says: says, Forgotten: Forgotten{
+		Record: was.Record, Route: was.Route, State: was.State.String(), Attempt: was.Attempt, Age: int64(was.Age / time.Second),
+		Ends: int64(was.TTL / time.Second), Decided: made,
+	}}
 }
+
+// Error says that.
+func (g *Gone) Error() string { return g.says }
 
 // Unwrap returns the error of the store that it stands for.
 func (*Gone) Unwrap() error { return store.ErrNotFound }
@@ -181,13 +178,19 @@ type Forgotten struct {
 
 // A Changed error says that a record is not what was seen, and what it is now.
 type Changed struct {
-	Seen store.Seen
-	Now  idempotency.RecordInfo
+	Seen, Now store.Seen
+}
+
+// ChangedFrom returns a Changed error about a record that was told as a text of what is there.
+func ChangedFrom(seen store.Seen, now string) *Changed {
+	c := &Changed{Seen: seen}
+	_ = c.Now.UnmarshalText([]byte(now))
+	return c
 }
 
 // Error says what was seen and what is there now.
 func (c *Changed) Error() string {
-	return fmt.Sprintf("the record has changed: you saw %s, and now it is %s. Nothing was changed by this.", c.Seen, c.Now.Seen())
+	return fmt.Sprintf("the record has changed: you saw %s, and now it is %s. Nothing was changed by this.", c.Seen, c.Now)
 }
 
 // Unwrap returns the error of the store that it stands for.
@@ -201,20 +204,17 @@ type Failure struct {
 	Now   string `json:"now,omitempty" jsonschema:"what is there now, for --seen, if the record has changed meanwhile"`
 	// Forgotten is what was there, if somebody has removed it.
 	Forgotten *Forgotten `json:"forgotten,omitempty" jsonschema:"what the record was, if somebody has removed it"`
+	Actor     string     `json:"actor,omitempty" jsonschema:"who has asked, as the console knows"`
 }
 
 // FailureOf is an error as it is shown to programs, with what the error knows of the record.
 func FailureOf(code int, says string, err error) Failure {
 	f := Failure{Type: "error", Code: code, Error: says}
 	if changed, ok := errors.AsType[*Changed](err); ok {
-		f.Now = changed.Now.Seen().String()
+		f.Now = changed.Now.String()
 	}
 	if gone, ok := errors.AsType[*Gone](err); ok {
-		was := &gone.Was
-		f.Forgotten = &Forgotten{
-			Record: was.Record, Route: was.Route, State: was.State.String(), Attempt: was.Attempt, Age: int64(was.Age / time.Second),
-			Ends: int64(was.TTL / time.Second), Decided: madeOf(*was),
-		}
+		f.Forgotten = &gone.Forgotten
 	}
 	return f
 }

@@ -87,6 +87,43 @@ func unreadable(err error) bool {
 	return errors.Is(err, idempotency.ErrUnreadableHere) || errors.Is(err, idempotency.ErrCorrupt)
 }
 
+// An Order is a decision that somebody wants to be made about what was seen of a record. Word names it, and in a dry run
+// it is only told what it would do.
+type Order struct {
+	Record, Word string
+	Seen         store.Seen
+	Resolution   idempotency.Resolution
+	DryRun       bool
+}
+
+// Told returns what is told of the decision while it is not made.
+func (o *Order) Told() Decision {
+	return Decision{
+		Type: "decision", Record: o.Record, Decision: o.Word, DryRun: o.DryRun, Seen: o.Seen.String(), Actor: o.Resolution.Actor, Reason: o.Resolution.Reason,
+	}
+}
+
+// Decide makes a decision about the record, and returns what that has done or would do, or why it was not made.
+func (r *Ruling) Decide(ctx context.Context, o Order) (Decision, error) {
+	d, answer := o.Told(), AnswerOf(&o.Resolution)
+	if o.DryRun {
+		ctx = Rehearse(ctx)
+	}
+	var err error
+	if o.Word == "forget" {
+		d.Says, err = r.Forget(ctx, o.Seen, o.Resolution.Decision)
+	} else {
+		d.Says, err = r.Of(ctx, o.Word, o.Seen, o.Resolution)
+	}
+	if d.Allowed = err == nil; d.Allowed {
+		d.ID, d.Answer = r.ID, answer
+	}
+	return d, r.OrChanged(ctx, o.Seen, err)
+}
+
+// NotDone is how programs say of a step that it has not happened, and so does the command line.
+const NotDone = "name it with --not-done"
+
 // Of decides about the record, and returns what that does, or why it is refused.
 func (r *Ruling) Of(ctx context.Context, word string, seen store.Seen, res idempotency.Resolution) (says string, refused error) {
 	res.Outcome = Outcomes[word]
@@ -105,7 +142,7 @@ func (r *Ruling) Of(ctx context.Context, word string, seen store.Seen, res idemp
 	case errors.Is(err, store.ErrChanged):
 		return "", &Refusal{fmt.Sprintf("the record is %s, and only what is held can be decided", StateOf(r.Info)), err}
 	case r.Info.State == store.Corrupt && seen != r.Info.Seen():
-		return "", &Changed{seen, r.Info}
+		return "", &Changed{seen, r.Info.Seen()}
 	case r.Info.State == store.Corrupt:
 		return "", &Refusal{"the record cannot be read, so that it can only be forgotten", err}
 	case unreadable(err):
@@ -121,7 +158,7 @@ func (r *Ruling) Forget(ctx context.Context, seen store.Seen, d idempotency.Deci
 	case err == nil:
 		return Forgets(r.Info), nil
 	case errors.Is(err, store.ErrCorrupt) && r.Info.State == store.Corrupt: // and another state was seen
-		return "", &Changed{seen, r.Info}
+		return "", &Changed{seen, r.Info.Seen()}
 	case seen == r.Info.Seen() && r.Info.State == store.Claimed:
 		return "", &Refusal{fmt.Sprintf("attempt %d is running, and cannot be forgotten: wait until it has ended, or its lease has", r.Info.Attempt), nil}
 	}
@@ -152,7 +189,7 @@ func (r *Ruling) OrChanged(ctx context.Context, seen store.Seen, err error) erro
 	case now.Seen() == seen: // it was like that when it was seen
 		return &Settled{err}
 	}
-	return &Changed{seen, now}
+	return &Changed{seen, now.Seen()}
 }
 
 // A Settled error says that a record is what was seen, and that there is nothing to decide about it.

@@ -1,8 +1,26 @@
 package inspect
 
-import "net/http"
+import (
+	"net/http"
+	"time"
+)
 
 // This file is what the console answers to programs, beside records, stories, decisions, words and failures.
+
+// ConsoleHeader says in each answer of the console, also in refusals, in which form programs send and get what: in
+// ConsoleForm. Another form is one in which something that an earlier program sends means something else. Objects, fields
+// and addresses that are only added leave it as it is.
+const (
+	ConsoleHeader = "Idempotency-Console"
+	ConsoleForm   = "1"
+)
+
+// MostForm is how large a form of the console may be, with the answer that it may bring, in bytes. EraseTime is for how long one
+// erases.
+const (
+	MostForm  = 4 << 20
+	EraseTime = time.Minute
+)
 
 // A Now is what waits for a decision, and what hangs.
 type Now struct {
@@ -10,6 +28,16 @@ type Now struct {
 	Says    string   `json:"says" jsonschema:"what waits and how the store does, in sentences"`
 	Records []Record `json:"records" jsonschema:"a page of those that are held, oldest first"`
 	Running []Record `json:"running" jsonschema:"the oldest runs in flight; only on the first page"`
+	Next    string   `json:"next,omitempty" jsonschema:"cursor of the next page"`
+}
+
+// A Found is a page of records that were found without their key.
+type Found struct {
+	Type    string   `json:"type"`
+	By      string   `json:"by" jsonschema:"reference, tenant or trace; any if none of them finds what was typed"`
+	Says    string   `json:"says" jsonschema:"how many, or why nothing may be found, in sentences"`
+	Records []Record `json:"records"`
+	Looked  int      `json:"looked,omitempty" jsonschema:"of a trace: at how many records of this page of the index"`
 	Next    string   `json:"next,omitempty" jsonschema:"cursor of the next page"`
 }
 

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"example.com/idempotency"
 )
@@ -32,6 +34,32 @@ func quoted(list []string) string {
 		quotes[i] = strconv.Quote(name)
 	}
 	return strings.Join(quotes, ", ")
+}
+
+// Visible returns a text in one line with nothing in it that does not show: marks that turn the direction of writing,
+// letters without width, control characters and what is no UTF-8 are written as Go writes them. All text that was made
+// elsewhere is shown as this returns it: names of steps, references, tenants, reasons.
+func Visible(s string) string {
+	if utf8.ValidString(s) && !strings.ContainsFunc(s, hides) {
+		return s
+	}
+	var b strings.Builder
+	for len(s) > 0 {
+		r, n := utf8.DecodeRuneInString(s)
+		if part := s[:n]; hides(r) || r == utf8.RuneError && n == 1 {
+			quoted := strconv.QuoteToASCII(part)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		} else {
+			b.WriteString(part)
+		}
+		s = s[n:]
+	}
+	return b.String()
+}
+
+func hides(r rune) bool {
+	const blank = '\u2800' // of Braille, which counts as a sign
+	return r == blank || !unicode.IsPrint(r) || unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
 // Span says how long something lasts, as exactly as a person needs it.

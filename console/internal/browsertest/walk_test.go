@@ -2,6 +2,7 @@ package browsertest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"image"
 	"image/color"
@@ -42,7 +43,7 @@ type service struct {
 
 func serve(t *testing.T) *service {
 	t.Helper()
-	guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope,
+	guard, err := idempotency.New(idempotency.NewMemoryStore(), scopeOf, idempotency.WithFindableScope(true), idempotency.WithReference(orderOf),
 		idempotency.WithLogger(slog.New(slog.DiscardHandler)), idempotency.WithRecovery(idempotency.Hold))
 	require.NoError(t, err)
 	screens, err := console.New(guard, console.Options{Authorize: func(r *http.Request) (console.Actor, error) {
@@ -60,19 +61,36 @@ func serve(t *testing.T) *service {
 	for _, key := range []string{"payout-1", "payout-2", "payout-3"} {
 		s.post("POST /payouts", key, breaks())
 	}
-	s.post("POST /orders", "order-1", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Location", "/orders/77")
-		w.WriteHeader(http.StatusCreated)
-		_, _ = w.Write([]byte(`{"id": 77, "total": "19.90 EUR"}`))
-	})
+	s.post("POST /orders", "order-1", created)
 	return s
 }
 
+func created(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Location", "/orders/77")
+	w.WriteHeader(http.StatusCreated)
+	_, _ = w.Write([]byte(`{"id": 77, "total": "19.90 EUR"}`))
+}
+
+// scopeOf and orderOf say whose a request is, and about which order, if it says so.
+func scopeOf(r *http.Request) (string, error) {
+	return cmp.Or(r.Header.Get("X-Tenant"), "shop"), nil
+}
+
+func orderOf(r *http.Request, _ []byte) string { return r.Header.Get("X-Order") }
+
 func (s *service) post(route, key string, h http.HandlerFunc) {
+	s.t.Helper()
+	s.order("", "", route, key, h)
+}
+
+// order is post for a tenant, about an order.
+func (s *service) order(tenant, number, route, key string, h http.HandlerFunc) {
 	s.t.Helper()
 	r := httptest.NewRequestWithContext(s.t.Context(), http.MethodPost, "/", strings.NewReader("{}"))
 	r.Header.Set("Idempotency-Key", key)
+	r.Header.Set("X-Tenant", tenant)
+	r.Header.Set("X-Order", number)
 	s.guard.With(idempotency.WithRoute(route)).Handler(h).ServeHTTP(httptest.NewRecorder(), r)
 }
 
@@ -87,7 +105,7 @@ func breaks(opts ...idempotency.TaskOption) http.HandlerFunc {
 
 func (s *service) look(key string) idempotency.RecordInfo {
 	s.t.Helper()
-	info, err := s.guard.Lookup(s.t.Context(), idempotency.Key{Scope: idempotency.Shared, Value: key})
+	info, err := s.guard.Lookup(s.t.Context(), idempotency.Key{Scope: "shop", Value: key})
 	require.NoError(s.t, err)
 	return info
 }
@@ -311,6 +329,7 @@ func TestScreensCanBeRead(t *testing.T) {
 	see("answer", "records/"+s.look("order-1").Record+"?answer=1")
 	see("find", "find")
 	see("store", "store")
+	see("erase-first", "erase")
 	see("none", "find?record=x")
 	s.post("POST /a/route/with/a/name/that/does/not/end/before/column/sixty4", "long", breaks())
 	see("long-now", "")

@@ -68,6 +68,11 @@ func (d *Derivation) Tag(by, value string) store.Tag {
 	return store.Tag(sum[:len(store.Tag{})])
 }
 
+// FindsLike reports whether two derivations make the same tags.
+func (d *Derivation) FindsLike(other *Derivation) bool {
+	return (d.Secret == nil) == (other.Secret == nil) && bytes.Equal(d.Secret, other.Secret)
+}
+
 // ID returns the name of the intent, in 32 hexadecimal digits.
 func (i Intent) ID() string { return i.digest("operation id", "") }
 

@@ -1,0 +1,255 @@
+package console
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/inspect"
+	"example.com/idempotency/store"
+)
+
+// This file finds records: by their name, their key, a reference, a tenant, or the trace of a run.
+
+// A findPage is what the screen shows: forms, or what was found.
+type findPage struct {
+	Finds bool // the store finds records by references and tenants
+	*inspect.Found
+	Value string // what was looked for
+	Rows  []shownRecord
+	Later bool // it is not the first page
+}
+
+// finder finds with the secrets of all guards.
+func (v *visit) finder() inspect.Finder {
+	return inspect.FinderOf(append([]*idempotency.Guard{v.guard}, v.Guards...)...)
+}
+
+// finds reports whether the store finds records by references and tenants.
+func (v *visit) finds() bool {
+	f, ok := v.store.(store.Finder)
+	return ok && f.KeepsTags() == nil
+}
+
+// showFind shows the forms, or what an address asks for that may stand in one.
+func (v *visit) showFind(string) error {
+	if name := strings.TrimSpace(v.r.FormValue("record")); name != "" {
+		return v.leadTo(name)
+	}
+	if trace := v.r.FormValue("trace"); trace != "" {
+		return v.findTrace(trace)
+	}
+	return v.show(http.StatusOK, "find", "Find a key", findPage{Finds: v.finds()}, nil)
+}
+
+// search finds what a form asks for. It is a POST, so that neither keys nor names of people stand in an address or a log.
+func (v *visit) search(string) error {
+	f := v.r.PostForm
+	switch {
+	case f.Has("q"):
+		return v.findAny(strings.TrimSpace(f.Get("q")))
+	case f.Has("trace"):
+		return v.findTrace(f.Get("trace"))
+	case f.Has(inspect.ByReference):
+		return v.findBy(inspect.ByReference, f.Get(inspect.ByReference))
+	case f.Has(inspect.ByTenant):
+		return v.findBy(inspect.ByTenant, f.Get(inspect.ByTenant))
+	}
+	return v.findKey()
+}
+
+// findAny finds whatever a text is: the name of a record, a reference, a tenant, or a trace.
+func (v *visit) findAny(text string) error {
+	if text == "" {
+		return unfinished("Say what you look for.")
+	}
+	if key, err := inspect.Named(text); err == nil {
+		switch _, err := inspect.Look(v.r.Context(), v.guard, key); {
+		case err == nil:
+			return v.leadTo(text)
+		case !errors.Is(err, store.ErrNotFound):
+			return err
+		}
+	}
+	_, isTrace := traceOf(text)
+	for _, by := range []string{inspect.ByReference, inspect.ByTenant} {
+		page, err := v.found(by, text)
+		switch {
+		case errors.Is(err, idempotency.ErrNoFinder) && isTrace:
+		case err != nil:
+			return err
+		case len(page.Records) > 0 || page.Next != "":
+			return v.showFound(page)
+		}
+	}
+	if isTrace {
+		return v.findTrace(text)
+	}
+	page := &findPage{Found: newFound("any"), Value: text}
+	page.Says = "Nothing is found: no record has this name, this reference or this tenant. " + whyNothing
+	return v.showFound(page)
+}
+
+// whyNothing says what else may be the reason.
+const whyNothing = "No such request may have come, or its record has ended. It may also be of a route that says nothing to be found by " +
+	"(WithReference, WithFindableScope), or from before the route said so, or its secret was changed."
+
+func newFound(by string) *inspect.Found {
+	return &inspect.Found{Type: "found", By: by, Records: []inspect.Record{}}
+}
+
+func (v *visit) findBy(by, value string) error {
+	if value == "" {
+		return unfinished("Say which " + by + " you look for.")
+	}
+	page, err := v.found(by, value)
+	if err != nil {
+		return err
+	}
+	return v.showFound(page)
+}
+
+// found returns a page of the records that have a reference or are of a tenant.
+func (v *visit) found(by, value string) (*findPage, error) {
+	of := value
+	if by == inspect.ByTenant {
+		of = inspect.ScopeNamed(value)
+	}
+	pages := func(ctx context.Context, q store.Query) (store.Page, error) { return v.finder().Page(ctx, by, of, q) }
+	q := store.Query{Cursor: v.r.PostFormValue("cursor")}
+	page := &findPage{Found: newFound(by), Value: value, Later: q.Cursor != ""}
+	var err error
+	if q.Limit, err = limit(v.r.PostForm, pageSize); err != nil {
+		return page, err
+	}
+	found, next, err := v.list(v.r.Context(), pages, q)
+	if err != nil {
+		return page, err
+	}
+	page.add(v, found, next)
+	verb := map[string][2]string{inspect.ByReference: {"has", "have"}, inspect.ByTenant: {"is of", "are of"}}[by]
+	page.Says = page.sum(verb[0], verb[1], "this "+by, whyNothing)
+	return page, nil
+}
+
+func (p *findPage) add(v *visit, found []idempotency.RecordInfo, next string) {
+	for _, i := range found {
+		p.Records = append(p.Records, inspect.RecordOf(i))
+		p.Rows = append(p.Rows, shownRecord{inspect.RecordOf(i), v.at(i.Age)})
+	}
+	p.Next = next
+}
+
+// sum says how many there are, or why there may be none.
+func (p *findPage) sum(has, have, what, nothing string) string {
+	n := len(p.Records)
+	switch {
+	case n == 0 && p.Next != "":
+		return "Nothing is found on this page; the next one may have some. " + nothing
+	case n == 0 && p.Later:
+		return "Nothing else is found. " + nothing
+	case n == 0:
+		return "Nothing is found: no record " + has + " " + what + ". " + nothing
+	}
+	further := ""
+	if p.Later {
+		further = "further "
+	}
+	says := plural(n, further+"record "+has, further+"records "+have) + " " + what
+	if p.Next != "" {
+		says += ", and there may be more"
+	}
+	return says + "."
+}
+
+var traces = regexp.MustCompile(`^(?:00-)?([0-9a-f]{32})(?:-[0-9a-f]{16}-[0-9a-f]{2})?$`)
+
+// traceOf returns the trace that a text names: by its ID, or as a traceparent.
+func traceOf(text string) (id [16]byte, ok bool) {
+	m := traces.FindStringSubmatch(strings.ToLower(strings.TrimSpace(text)))
+	if m == nil {
+		return id, false
+	}
+	_, err := hex.Decode(id[:], []byte(m[1]))
+	return id, err == nil && id != [16]byte{}
+}
+
+// findTrace finds runs of a trace among what waits for somebody. No store has an index of traces.
+func (v *visit) findTrace(text string) error {
+	id, ok := traceOf(text)
+	if !ok {
+		return unfinished("Give the ID of a trace, which has 32 hexadecimal digits and not only zeros, or a traceparent.")
+	}
+	q := store.Query{Holding: true, Limit: 2 * pageSize, Cursor: v.r.FormValue("cursor")}
+	page := &findPage{Found: newFound(inspect.ByTrace), Value: strings.TrimSpace(text), Later: q.Cursor != ""}
+	var of []idempotency.RecordInfo
+	for n := 0; n == 0 || n < mostPages && q.Cursor != ""; n++ {
+		looked, next, err := inspect.LookPage(v.r.Context(), v.lister.List, v.guardOf, q)
+		if err != nil {
+			return err
+		}
+		for _, i := range looked {
+			if ran(i, id) {
+				of = append(of, i)
+			}
+		}
+		page.Looked += len(looked)
+		q.Cursor = next
+	}
+	page.add(v, of, q.Cursor)
+	page.Says = page.sum("has a run", "have runs", "of this trace", "")
+	page.Says = strings.TrimSpace(page.Says) + fmt.Sprintf(whyNoTrace, plural(page.Looked, "record", "records"))
+	return v.showFound(page)
+}
+
+// whyNoTrace says which records are looked at.
+const whyNoTrace = " Looked at %s that are held, or in flight on routes that hold, and at no others: " +
+	"no store finds by traces. The span of a request names any record, as idempotency.record."
+
+// ran reports whether a run of a record belongs to a trace.
+func ran(i idempotency.RecordInfo, trace [16]byte) bool {
+	for _, run := range i.Runs {
+		if run.Trace.TraceID == trace {
+			return true
+		}
+	}
+	return i.Trace.TraceID == trace
+}
+
+// showFound shows what was found. A browser is led to what is the only one.
+func (v *visit) showFound(p *findPage) error {
+	if !v.wantsJSON() && len(p.Records) == 1 && p.Next == "" && !p.Later {
+		return v.leadTo(p.Records[0].Record)
+	}
+	return v.show(http.StatusOK, "found", "Found", p, p.Found)
+}
+
+// findKey leads to the record of a client's key.
+func (v *visit) findKey() error {
+	k := idempotency.Key{Scope: inspect.ScopeNamed(v.r.PostFormValue("scope")), Value: v.r.PostFormValue("key")}
+	if k.Scope == "" {
+		k.Scope = idempotency.Shared
+	}
+	if k.Value == "" || len(k.Value) > 255 {
+		return unfinished("Give the key as the client has sent it: at least 1 byte, and at most 255.")
+	}
+	i, err := inspect.Look(v.r.Context(), v.guard, k)
+	if err != nil {
+		return err
+	}
+	return v.leadTo(i.Record)
+}
+
+func (v *visit) leadTo(name string) error {
+	if _, err := inspect.Named(name); err != nil {
+		return notFound(err.Error() + ".")
+	}
+	v.w.Header().Set("Location", v.base+"records/"+name)
+	v.w.WriteHeader(http.StatusSeeOther)
+	return nil
+}

@@ -1,0 +1,125 @@
+package inspect
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"example.com/idempotency"
+	"example.com/idempotency/store"
+)
+
+// This file erases a tenant as it was seen.
+
+// An Erased is what was erased of a tenant, or would be.
+type Erased struct {
+	Type       string `json:"type"`
+	DryRun     bool   `json:"dry_run" jsonschema:"nothing was changed"`
+	Completed  int    `json:"completed" jsonschema:"erased, with an answer: a retry of these keys runs again"`
+	Unanswered int    `json:"unanswered" jsonschema:"erased, without an answer"`
+	Held       int    `json:"held" jsonschema:"erased, although nobody knows whether they have happened"`
+	HeldLeft   int    `json:"held_left" jsonschema:"not erased, because they are held"`
+	InFlight   int    `json:"in_flight" jsonschema:"not erased, because they run"`
+	Changed    int    `json:"changed" jsonschema:"not erased, because they changed meanwhile"`
+	Seen       string `json:"seen,omitempty" jsonschema:"of a dry run of the console: what an erasing takes as seen"`
+	Actor      string `json:"actor,omitempty"`
+	Reason     string `json:"reason,omitempty"`
+}
+
+// Does says what an erasing would do, or has done.
+func (e *Erased) Does() string {
+	verb, changed := "Erased", fmt.Sprintf(", and %d that have changed meanwhile", e.Changed)
+	if e.DryRun {
+		verb, changed = "Now it would erase", ""
+	}
+	return fmt.Sprintf("%s %d completed, whose retries run again, %d without an answer, and %d held. Left: %d held, %d in flight%s.",
+		verb, e.Completed, e.Unanswered, e.Held, e.HeldLeft, e.InFlight, changed)
+}
+
+// Erases is how many records are erased, or would be.
+func (e *Erased) Erases() int { return e.Completed + e.Unanswered + e.Held }
+
+// count counts a record that is erased.
+func (e *Erased) count(s store.State) {
+	switch s {
+	case store.Completed:
+		e.Completed++
+	case store.Held:
+		e.Held++
+	default:
+		e.Unanswered++
+	}
+}
+
+// An Erasure is a plan of which records of a tenant are erased, made from what was there.
+type Erasure struct {
+	// Would is what it does, if nothing changes meanwhile.
+	Would  Erased
+	doomed []doomed
+}
+
+// A doomed record is one that is to be erased, as it was seen.
+type doomed struct {
+	name, route string
+	seen        store.Seen
+}
+
+// PlanErasure looks at all records of a scope. Those in flight are left and, unless held says otherwise, those that are held.
+func (f Finder) PlanErasure(ctx context.Context, scope string, held bool) (*Erasure, error) {
+	x, known := &Erasure{Would: Erased{Type: "erased", DryRun: true}}, make(map[string]bool) // a record may be in two pages
+	for q := (store.Query{Limit: 1000}); ; {
+		page, err := f.Page(ctx, ByTenant, scope, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range page.Entries {
+			if !known[e.Key] {
+				known[e.Key] = true
+				x.add(e, held)
+			}
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			break
+		}
+	}
+	slices.SortFunc(x.doomed, func(a, b doomed) int { return strings.Compare(a.name, b.name) })
+	sum := sha256.New()
+	for _, d := range x.doomed {
+		fmt.Fprintln(sum, d.name, d.seen)
+	}
+	w := &x.Would
+	w.Seen = fmt.Sprintf("%d/%d/%d/%d/%d/%x", w.Completed, w.Unanswered, w.Held, w.HeldLeft, w.InFlight, sum.Sum(nil)[:8])
+	return x, nil
+}
+
+func (x *Erasure) add(e store.Entry, held bool) {
+	switch rec := e.Record; {
+	case rec.State == store.Claimed && rec.Lease > 0:
+		x.Would.InFlight++
+	case rec.State == store.Held && !held:
+		x.Would.HeldLeft++
+	default:
+		x.Would.count(rec.State)
+		x.doomed = append(x.doomed, doomed{e.Key, rec.Label, rec.Seen()})
+	}
+}
+
+// Do erases what was planned, each record by the guard of its route, and nothing that has come or changed since. After an
+// error it returns what was done until then.
+func (x *Erasure) Do(ctx context.Context, guardOf func(route string) *idempotency.Guard, d idempotency.Decision) (Erased, error) {
+	done := Erased{Type: "erased", HeldLeft: x.Would.HeldLeft, InFlight: x.Would.InFlight, Actor: d.Actor, Reason: d.Reason}
+	for _, r := range x.doomed {
+		switch err := guardOf(r.route).Forget(ctx, idempotency.Key{Record: r.name}, r.seen, d); {
+		case errors.Is(err, store.ErrChanged):
+			done.Changed++
+		case err != nil:
+			return done, err
+		default:
+			done.count(r.seen.State)
+		}
+	}
+	return done, nil
+}
