@@ -79,10 +79,19 @@ func TestFind(t *testing.T) {
 		status int
 		got    *httptest.ResponseRecorder
 	}{
-		{404, b.find("scope", "bob", "key", "payout-1")}, {404, b.find("scope", "", "key", "payout-1")}, {422, b.find("scope", "alice", "key", "")},
-		{404, b.get("/find?record=payout-1")}, {422, b.find("q", " ")}, {422, b.find("reference", "")}, {422, b.find("tenant", "")},
-		{422, b.find("trace", "x")}, {422, b.get("/find?trace=" + strings.Repeat("0", 32))}, {422, b.find()},
-		{400, b.find("tenant", "alice", "cursor", "1.")}, {400, b.find("tenant", "alice", "cursor", "-1.")}, {400, b.find("tenant", "alice", "cursor", "0.x")},
+		{404, b.find("scope", "bob", "key", "payout-1")},
+		{404, b.find("scope", "", "key", "payout-1")},
+		{404, b.get("/find?record=payout-1")},
+		{422, b.find("scope", "alice", "key", "")},
+		{422, b.find("q", " ")},
+		{422, b.find("reference", "")},
+		{422, b.find("tenant", "")},
+		{422, b.find("trace", "x")},
+		{422, b.get("/find?trace=" + strings.Repeat("0", 32))},
+		{422, b.find()},
+		{400, b.find("tenant", "alice", "cursor", "1.")},
+		{400, b.find("tenant", "alice", "cursor", "-1.")},
+		{400, b.find("tenant", "alice", "cursor", "0.x")},
 	} {
 		require.Equal(t, c.status, c.got.Code, c.got.Body)
 	}
@@ -200,8 +209,10 @@ func TestFindByTrace(t *testing.T) {
 		want  int
 		looks string
 	}{
-		{id(1), 1, "1 record has a run of this trace. Looked at 2 records that are held"}, {id(2), 2, "2 records have runs of this trace."},
-		{"00-" + id(2) + "-0100000000000000-01", 2, "2 records"}, {id(3), 0, "Nothing is found: no record has a run of this trace. Looked at 2 records that are held, or in flight on routes that hold, and at no others"},
+		{id(1), 1, "1 record has a run of this trace. Looked at 2 records that are held"},
+		{id(2), 2, "2 records have runs of this trace."},
+		{"00-" + id(2) + "-0100000000000000-01", 2, "2 records"},
+		{id(3), 0, "Nothing is found: no record has a run of this trace. Looked at 2 records that are held, or in flight on routes that hold, and at no others"},
 	} {
 		for _, field := range []string{"trace", "q"} {
 			names, says := b.found(field, c.text)
