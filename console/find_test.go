@@ -70,11 +70,17 @@ func TestFind(t *testing.T) {
 	s.fill()
 	b, name := s.as(viewer), s.look("payout-1").Record
 	for _, got := range []*httptest.ResponseRecorder{
-		b.get("/find?record=" + name), b.get("/find?record=+" + name + "+"), b.find("scope", "alice", "key", "payout-1"), b.find("q", " "+name+"\n"), b.json().find("q", name),
+		b.get("/find?record=" + name), b.get("/find?record=+" + name + "+"), b.find("scope", "alice", "key", "payout-1"), b.find("q", " "+name+"\n"), b.json().find("q", name), b.find("q", "alice payout-1"),
 	} {
 		require.Equal(t, http.StatusSeeOther, got.Code)
 		require.Equal(t, "./records/"+name, got.Header().Get("Location"))
 	}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader("{}"))
+	r.Header.Set("Idempotency-Key", `"one of all"`)
+	shared, err := idempotency.New(s.store, idempotency.SharedScope)
+	require.NoError(t, err)
+	shared.Handler(http.HandlerFunc(created)).ServeHTTP(httptest.NewRecorder(), r)
+	require.Equal(t, http.StatusSeeOther, b.find("q", "one of all").Code)
 	for _, c := range []struct {
 		status int
 		got    *httptest.ResponseRecorder
@@ -84,6 +90,7 @@ func TestFind(t *testing.T) {
 		{404, b.get("/find?record=payout-1")},
 		{422, b.find("scope", "alice", "key", "")},
 		{422, b.find("q", " ")},
+		{200, b.find("q", strings.Repeat("k", longestKey+1))},
 		{422, b.find("reference", "")},
 		{422, b.find("tenant", "")},
 		{422, b.find("trace", "x")},
@@ -123,8 +130,8 @@ func TestFindByReferenceAndTenant(t *testing.T) {
 		{[]string{"q", "bob"}, []string{c}, "1 record is of this tenant."},
 		{[]string{"reference", "alice"}, nil, "Nothing is found: no record has this reference. No such request may have come, or its record has ended."},
 		{[]string{"tenant", "77"}, nil, "WithFindableScope"},
-		{[]string{"q", "nobody"}, nil, "no record has this name, this reference or this tenant"},
-		{[]string{"q", strings.Repeat("A", 43)}, nil, "no record has this name, this reference or this tenant"},
+		{[]string{"q", "nobody"}, nil, "no record has this name, this reference, this tenant or this key"},
+		{[]string{"q", strings.Repeat("A", 43)}, nil, "no record has this name, this reference, this tenant or this key"},
 	} {
 		names, says := b.found(search.pairs...)
 		require.ElementsMatch(t, search.want, names, "%v", search.pairs)
