@@ -86,40 +86,37 @@ func TestTimeoutInFrontOfAGuardIsWaitedFor(t *testing.T) {
 		"with the key":           {"k", nil},
 		"the guard waits itself": {"", []idempotency.Option{idempotency.WithWait(time.Minute)}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				var running, runs atomic.Int64
-				g := newGuard(t, idempotency.NewMemoryStore(), c.opts...)
-				h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-					assert.EqualValues(t, 1, running.Add(1), "one run at a time")
-					runs.Add(1)
-					time.Sleep(20 * time.Second)
-					running.Add(-1)
-					w.WriteHeader(http.StatusCreated)
-				}))
-				hurried := roundTripper(func(r *http.Request) (*http.Response, error) {
-					answered := make(chan *http.Response, 1)
-					go func() {
-						resp, _ := inProcess{h}.RoundTrip( //nolint:bodyclose // the client closes it
-							r.WithContext(context.WithoutCancel(r.Context())))
-						answered <- resp
-					}()
-					select {
-					case resp := <-answered:
-						return resp, nil
-					case <-time.After(time.Second):
-						late := answer{status: http.StatusRequestTimeout, header: map[string]string{"Idempotency-Key": c.echo}}
-						return late.response(r), nil
-					}
-				})
-				got, err := send(newTransport(t, hurried), post(client.WithKey(t.Context(), "k"), place, "{}"))
-				require.NoError(t, err)
-				require.Equal(t, http.StatusCreated, got.status)
-				require.True(t, client.Replayed(got.resp))
-				require.EqualValues(t, 1, runs.Load())
-				synctest.Wait()
+		bubble(t, name, func(t *testing.T) {
+			var running, runs atomic.Int64
+			g := newGuard(t, idempotency.NewMemoryStore(), c.opts...)
+			h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				assert.EqualValues(t, 1, running.Add(1), "one run at a time")
+				runs.Add(1)
+				time.Sleep(20 * time.Second)
+				running.Add(-1)
+				w.WriteHeader(http.StatusCreated)
+			}))
+			hurried := roundTripper(func(r *http.Request) (*http.Response, error) {
+				answered := make(chan *http.Response, 1)
+				go func() {
+					resp, _ := inProcess{h}.RoundTrip( //nolint:bodyclose // the client closes it
+						r.WithContext(context.WithoutCancel(r.Context())))
+					answered <- resp
+				}()
+				select {
+				case resp := <-answered:
+					return resp, nil
+				case <-time.After(time.Second):
+					late := answer{status: http.StatusRequestTimeout, header: map[string]string{"Idempotency-Key": c.echo}}
+					return late.response(r), nil
+				}
 			})
+			got, err := send(newTransport(t, hurried), post(client.WithKey(t.Context(), "k"), place, "{}"))
+			require.NoError(t, err)
+			require.Equal(t, http.StatusCreated, got.status)
+			require.True(t, client.Replayed(got.resp))
+			require.EqualValues(t, 1, runs.Load())
+			synctest.Wait()
 		})
 	}
 }

@@ -49,26 +49,23 @@ func TestKeyIsNotSentAgainPastItsExpiry(t *testing.T) {
 		"negative":                   {[]string{"-1"}, []client.Option{client.WithTTL(90 * time.Second)}, time.Minute, 2},
 		"huge":                       {[]string{strings.Repeat("9", 30)}, []client.Option{client.WithTTL(90 * time.Second)}, time.Minute, 2},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				var answers []answer
-				for _, told := range tt.told {
-					a := refused(http.StatusConflict, "in-flight", "Retry-After", "60")
-					if told != "" {
-						a.header[expiryField] = told
-					}
-					answers = append(answers, a)
+		bubble(t, name, func(t *testing.T) {
+			var answers []answer
+			for _, told := range tt.told {
+				a := refused(http.StatusConflict, "in-flight", "Retry-After", "60")
+				if told != "" {
+					a.header[expiryField] = told
 				}
-				base := answering(answers...)
-				start := time.Now()
-				_, err := send(patient(t, base, tt.options...), post(t.Context(), place, "{}"))
-				require.ErrorIs(t, err, client.ErrKeyExpired)
-				require.ErrorIs(t, err, client.ErrOutcomeUnknown)
-				require.Equal(t, client.ReasonTTL, failure(t, err).Reason)
-				require.Less(t, time.Since(start)-tt.want, time.Second)
-				require.Len(t, base.requests(), tt.requests)
-			})
+				answers = append(answers, a)
+			}
+			base := answering(answers...)
+			start := time.Now()
+			_, err := send(patient(t, base, tt.options...), post(t.Context(), place, "{}"))
+			require.ErrorIs(t, err, client.ErrKeyExpired)
+			require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+			require.Equal(t, client.ReasonTTL, failure(t, err).Reason)
+			require.Less(t, time.Since(start)-tt.want, time.Second)
+			require.Len(t, base.requests(), tt.requests)
 		})
 	}
 }
@@ -226,27 +223,24 @@ func TestRepetitionDoesNotOutliveTheKey(t *testing.T) {
 			return slow(r, wait)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				sent := false
-				base := answering(answer{status: http.StatusBadGateway, header: map[string]string{"Retry-After": "30"}}, answer{do: func(r *http.Request) (*http.Response, error) {
-					if err := attempt(r, &sent); err != nil {
-						return nil, err
-					}
-					return answer{status: http.StatusCreated}.response(r), nil
-				}})
-				_, err := send(patient(t, base, client.WithTTL(ttl), client.WithAttemptTimeout(time.Hour)), post(t.Context(), place, "{}"))
-				if name == "in time" {
-					require.NoError(t, err)
-					require.True(t, sent)
-					return
+		bubble(t, name, func(t *testing.T) {
+			sent := false
+			base := answering(answer{status: http.StatusBadGateway, header: map[string]string{"Retry-After": "30"}}, answer{do: func(r *http.Request) (*http.Response, error) {
+				if err := attempt(r, &sent); err != nil {
+					return nil, err
 				}
-				require.ErrorIs(t, err, client.ErrKeyExpired)
-				require.ErrorIs(t, err, client.ErrOutcomeUnknown)
-				require.Equal(t, client.ReasonTTL, failure(t, err).Reason)
-				require.False(t, sent)
-			})
+				return answer{status: http.StatusCreated}.response(r), nil
+			}})
+			_, err := send(patient(t, base, client.WithTTL(ttl), client.WithAttemptTimeout(time.Hour)), post(t.Context(), place, "{}"))
+			if name == "in time" {
+				require.NoError(t, err)
+				require.True(t, sent)
+				return
+			}
+			require.ErrorIs(t, err, client.ErrKeyExpired)
+			require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+			require.Equal(t, client.ReasonTTL, failure(t, err).Reason)
+			require.False(t, sent)
 		})
 	}
 }

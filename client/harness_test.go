@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -232,6 +233,15 @@ func serve(t testing.TB, h http.Handler) *httptest.Server {
 	s.Start()
 	t.Cleanup(s.Close)
 	return s
+}
+
+// bubble runs a subtest beside the others, with a fake clock.
+func bubble(t *testing.T, name string, f func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, f)
+	})
 }
 
 // newBase returns an http.Transport whose connections end with the test.

@@ -31,28 +31,25 @@ func TestOneKeyAndOneBodyForAllAttempts(t *testing.T) {
 		"none":       func() io.Reader { return nil },
 		"NoBody":     func() io.Reader { return http.NoBody },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				base := answering(answer{err: errReset}, answer{status: 503, body: "busy"}, refused(409, "in-flight", "Retry-After", "1"),
-					answer{status: 429, body: strings.Repeat("x", 200<<10), chunks: true}, answer{status: 201, body: "done"})
-				e := new(events)
-				r := request(t.Context(), http.MethodPost, place, body())
-				got, err := send(newTransport(t, base, client.WithObserver(e.observe)), r)
-				require.NoError(t, err)
-				require.Equal(t, "done", got.body)
-				key := base.requireOneKey(t, 5)
-				require.Equal(t, key, got.resp.Request.Header.Get(keyField), "the caller can see the key")
-				require.NoError(t, got.resp.Request.Context().Err())
-				require.Empty(t, r.Header, "the caller's request was changed")
-				base.requireBodiesDone(t)
-				if strings.Contains(name, "o") && body() != nil && body() != http.NoBody {
-					require.Equal(t, "body", base.requests()[0].body)
-				}
-				require.Len(t, e.of(client.EventAttempt), 5)
-				require.Len(t, e.of(client.EventRetry), 4)
-				require.Empty(t, e.of(client.EventGaveUp))
-			})
+		bubble(t, name, func(t *testing.T) {
+			base := answering(answer{err: errReset}, answer{status: 503, body: "busy"}, refused(409, "in-flight", "Retry-After", "1"),
+				answer{status: 429, body: strings.Repeat("x", 200<<10), chunks: true}, answer{status: 201, body: "done"})
+			e := new(events)
+			r := request(t.Context(), http.MethodPost, place, body())
+			got, err := send(newTransport(t, base, client.WithObserver(e.observe)), r)
+			require.NoError(t, err)
+			require.Equal(t, "done", got.body)
+			key := base.requireOneKey(t, 5)
+			require.Equal(t, key, got.resp.Request.Header.Get(keyField), "the caller can see the key")
+			require.NoError(t, got.resp.Request.Context().Err())
+			require.Empty(t, r.Header, "the caller's request was changed")
+			base.requireBodiesDone(t)
+			if strings.Contains(name, "o") && body() != nil && body() != http.NoBody {
+				require.Equal(t, "body", base.requests()[0].body)
+			}
+			require.Len(t, e.of(client.EventAttempt), 5)
+			require.Len(t, e.of(client.EventRetry), 4)
+			require.Empty(t, e.of(client.EventGaveUp))
 		})
 	}
 }
@@ -109,16 +106,13 @@ func TestRetryAfterIsTheLeast(t *testing.T) {
 		"neither":              {503, func() map[string]string { return map[string]string{"Retry-After": "soon"} }, 0},
 		"negative":             {503, func() map[string]string { return map[string]string{"Retry-After": "-7"} }, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				base := answering(answer{status: c.status, header: c.header()}, answer{status: 201})
-				start := time.Now()
-				_, err := send(newTransport(t, base, client.WithBackoff(time.Second, time.Second)), post(t.Context(), place, "{}"))
-				require.NoError(t, err)
-				require.GreaterOrEqual(t, time.Since(start), c.want)
-				require.Less(t, time.Since(start), c.want+time.Second)
-			})
+		bubble(t, name, func(t *testing.T) {
+			base := answering(answer{status: c.status, header: c.header()}, answer{status: 201})
+			start := time.Now()
+			_, err := send(newTransport(t, base, client.WithBackoff(time.Second, time.Second)), post(t.Context(), place, "{}"))
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, time.Since(start), c.want)
+			require.Less(t, time.Since(start), c.want+time.Second)
 		})
 	}
 }
@@ -139,24 +133,21 @@ func TestNoRetryThatWouldComeTooLate(t *testing.T) {
 		"life of the key":     {"30", []client.Option{client.WithTTL(20 * time.Second)}, time.Hour, client.ReasonTTL},
 		"longer life is fine": {"30", []client.Option{client.WithTTL(40 * time.Second), client.WithAttempts(2)}, time.Hour, client.ReasonAttempts},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), c.ctx)
-				defer cancel()
-				base := answering(answer{status: 503, header: map[string]string{"Retry-After": c.after}})
-				start := time.Now()
-				_, err := send(newTransport(t, base, append(c.opts, quick)...), post(ctx, place, "{}"))
-				require.ErrorIs(t, err, client.ErrOutcomeUnknown)
-				e := failure(t, err)
-				require.Equal(t, c.reason, e.Reason)
-				require.Equal(t, c.reason == client.ReasonTTL, errors.Is(err, client.ErrKeyExpired))
-				if c.reason != client.ReasonAttempts {
-					require.Zero(t, time.Since(start))
-					require.Len(t, e.Attempts, 1)
-				}
-				base.requireBodiesDone(t)
-			})
+		bubble(t, name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), c.ctx)
+			defer cancel()
+			base := answering(answer{status: 503, header: map[string]string{"Retry-After": c.after}})
+			start := time.Now()
+			_, err := send(newTransport(t, base, append(c.opts, quick)...), post(ctx, place, "{}"))
+			require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+			e := failure(t, err)
+			require.Equal(t, c.reason, e.Reason)
+			require.Equal(t, c.reason == client.ReasonTTL, errors.Is(err, client.ErrKeyExpired))
+			if c.reason != client.ReasonAttempts {
+				require.Zero(t, time.Since(start))
+				require.Len(t, e.Attempts, 1)
+			}
+			base.requireBodiesDone(t)
 		})
 	}
 }
@@ -201,20 +192,17 @@ func TestContextEndsTheCall(t *testing.T) {
 			return nil, context.Cause(r.Context())
 		}}, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancelCause(t.Context())
-				time.AfterFunc(10*time.Second, func() { cancel(reason) })
-				start := time.Now()
-				base := answering(c.answer)
-				_, err := send(newTransport(t, base), post(ctx, place, "{}"))
-				require.Equal(t, 10*time.Second, time.Since(start))
-				require.ErrorIs(t, err, reason)
-				require.Equal(t, c.unknown, errors.Is(err, client.ErrOutcomeUnknown), "%v", err)
-				require.Equal(t, client.ReasonContext, failure(t, err).Reason)
-				require.Len(t, base.requests(), 1)
-			})
+		bubble(t, name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(10*time.Second, func() { cancel(reason) })
+			start := time.Now()
+			base := answering(c.answer)
+			_, err := send(newTransport(t, base), post(ctx, place, "{}"))
+			require.Equal(t, 10*time.Second, time.Since(start))
+			require.ErrorIs(t, err, reason)
+			require.Equal(t, c.unknown, errors.Is(err, client.ErrOutcomeUnknown), "%v", err)
+			require.Equal(t, client.ReasonContext, failure(t, err).Reason)
+			require.Len(t, base.requests(), 1)
 		})
 	}
 }

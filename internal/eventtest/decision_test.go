@@ -18,68 +18,64 @@ import (
 // A decision by hand is in the log and in an event, with who made it and why.
 func TestDecisionsAreReported(t *testing.T) {
 	t.Parallel()
-	for name, open := range guardtest.SharedStores {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var log guardtest.LockedBuffer
-			st := open(t)
-			fails := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
-			p := newTraced(t, st, fails, idempotency.WithRecovery(idempotency.Hold), idempotency.WithRoute("POST /charges"))
-			console := &guardtest.Events{}
-			guard := guardtest.NewGuard(t, st, idempotency.WithObserver(console.Observe),
-				idempotency.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-			by := idempotency.Decision{Actor: "ada", Reason: "the provider knows no charge (ticket 7)"}
-			seen := func(value string) (idempotency.Key, idempotency.RecordInfo) {
-				p.Do(t, inSpan("1", guardtest.Call{Key: value}))
-				k := idempotency.Key{Scope: "acme", Value: value}
-				info, err := guard.Lookup(t.Context(), k)
-				require.NoError(t, err)
-				require.Equal(t, store.Held, info.State)
-				return k, info
-			}
-			a, info := seen("a")
-			stale := store.Seen{Owner: info.Seen().Owner, Attempt: 7, State: store.Held}
-			require.ErrorIs(t, guard.Resolve(t.Context(), a, stale, idempotency.Resolution{Outcome: idempotency.NotExecuted, Decision: by}), idempotency.ErrChanged)
-			require.ErrorIs(t, guard.Forget(t.Context(), a, stale, by), idempotency.ErrChanged)
-			require.Empty(t, console.All(), "nothing was decided")
-			require.NoError(t, guard.Resolve(t.Context(), a, info.Seen(), idempotency.Resolution{Outcome: idempotency.NotExecuted, Decision: by}))
-			b, info := seen("b")
-			require.NoError(t, guard.Forget(t.Context(), b, info.Seen(), by))
-
-			events := console.All()
-			require.Len(t, events, 2)
-			for _, e := range events {
-				require.Equal(t, "acme", e.Scope)
-				require.Len(t, e.Record, 43)
-				require.Equal(t, 1, e.Attempt)
-				require.Equal(t, by.Actor, e.Actor)
-				require.Equal(t, by.Reason, e.Reason)
-				require.False(t, e.Kind.Incident())
-				require.Equal(t, "POST /charges", e.Route)
-				require.Equal(t, span(1), e.Trace)
-				require.Len(t, e.OperationID, 32)
-			}
-			recorded, err := guard.Lookup(t.Context(), a)
+	guardtest.OnEachSharedStore(t, func(t *testing.T, st idempotency.Store) {
+		var log guardtest.LockedBuffer
+		fails := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
+		p := newTraced(t, st, fails, idempotency.WithRecovery(idempotency.Hold), idempotency.WithRoute("POST /charges"))
+		console := &guardtest.Events{}
+		guard := guardtest.NewGuard(t, st, idempotency.WithObserver(console.Observe),
+			idempotency.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		by := idempotency.Decision{Actor: "ada", Reason: "the provider knows no charge (ticket 7)"}
+		seen := func(value string) (idempotency.Key, idempotency.RecordInfo) {
+			p.Do(t, inSpan("1", guardtest.Call{Key: value}))
+			k := idempotency.Key{Scope: "acme", Value: value}
+			info, err := guard.Lookup(t.Context(), k)
 			require.NoError(t, err)
-			require.Len(t, recorded.Decisions, 1)
-			made := recorded.Decisions[0]
-			require.WithinDuration(t, time.Now(), made.Made, time.Minute)
-			made.Made = time.Time{}
-			require.Equal(t, event.DecisionInfo{
-				ID: events[0].Decision, Outcome: idempotency.NotExecuted, From: "held", Attempt: 1, Actor: by.Actor, Reason: by.Reason,
-			}, made)
-			require.Len(t, events[0].Decision, 32)
-			require.Len(t, events[1].Decision, 32)
-			require.NotEqual(t, events[0].Decision, events[1].Decision)
-			require.Contains(t, log.String(), " decision="+events[0].Decision+" ")
-			require.Contains(t, log.String(), " decision="+events[1].Decision+" ")
-			require.Equal(t, event.Resolved, events[0].Kind)
-			require.Equal(t, idempotency.NotExecuted, events[0].Outcome)
-			require.Equal(t, event.Forgotten, events[1].Kind)
-			require.True(t, events[1].Held)
-			require.Equal(t, 2, strings.Count(log.String(), `actor=ada reason="the provider knows no charge (ticket 7)"`), log.String())
-		})
-	}
+			require.Equal(t, store.Held, info.State)
+			return k, info
+		}
+		a, info := seen("a")
+		stale := store.Seen{Owner: info.Seen().Owner, Attempt: 7, State: store.Held}
+		require.ErrorIs(t, guard.Resolve(t.Context(), a, stale, idempotency.Resolution{Outcome: idempotency.NotExecuted, Decision: by}), idempotency.ErrChanged)
+		require.ErrorIs(t, guard.Forget(t.Context(), a, stale, by), idempotency.ErrChanged)
+		require.Empty(t, console.All(), "nothing was decided")
+		require.NoError(t, guard.Resolve(t.Context(), a, info.Seen(), idempotency.Resolution{Outcome: idempotency.NotExecuted, Decision: by}))
+		b, info := seen("b")
+		require.NoError(t, guard.Forget(t.Context(), b, info.Seen(), by))
+
+		events := console.All()
+		require.Len(t, events, 2)
+		for _, e := range events {
+			require.Equal(t, "acme", e.Scope)
+			require.Len(t, e.Record, 43)
+			require.Equal(t, 1, e.Attempt)
+			require.Equal(t, by.Actor, e.Actor)
+			require.Equal(t, by.Reason, e.Reason)
+			require.False(t, e.Kind.Incident())
+			require.Equal(t, "POST /charges", e.Route)
+			require.Equal(t, span(1), e.Trace)
+			require.Len(t, e.OperationID, 32)
+		}
+		recorded, err := guard.Lookup(t.Context(), a)
+		require.NoError(t, err)
+		require.Len(t, recorded.Decisions, 1)
+		made := recorded.Decisions[0]
+		require.WithinDuration(t, time.Now(), made.Made, time.Minute)
+		made.Made = time.Time{}
+		require.Equal(t, event.DecisionInfo{
+			ID: events[0].Decision, Outcome: idempotency.NotExecuted, From: "held", Attempt: 1, Actor: by.Actor, Reason: by.Reason,
+		}, made)
+		require.Len(t, events[0].Decision, 32)
+		require.Len(t, events[1].Decision, 32)
+		require.NotEqual(t, events[0].Decision, events[1].Decision)
+		require.Contains(t, log.String(), " decision="+events[0].Decision+" ")
+		require.Contains(t, log.String(), " decision="+events[1].Decision+" ")
+		require.Equal(t, event.Resolved, events[0].Kind)
+		require.Equal(t, idempotency.NotExecuted, events[0].Outcome)
+		require.Equal(t, event.Forgotten, events[1].Kind)
+		require.True(t, events[1].Held)
+		require.Equal(t, 2, strings.Count(log.String(), `actor=ada reason="the provider knows no charge (ticket 7)"`), log.String())
+	})
 }
 
 // A resolver decides as a person does, and says so.

@@ -64,30 +64,26 @@ func newTraced(t *testing.T, st idempotency.Store, h http.Handler, opts ...idemp
 // A replay points to the run that made its answer, in whatever process that was.
 func TestReplayPointsToTheTraceOfItsRun(t *testing.T) {
 	t.Parallel()
-	for name, open := range guardtest.SharedStores {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			st := open(t)
-			p, q := newTraced(t, st, &guardtest.Counter{}), newTraced(t, st, &guardtest.Counter{})
-			untraced := guardtest.NewProcess(t, st, &guardtest.Counter{})
-			call := guardtest.Call{Key: "k"}
-			p.Do(t, inSpan("1", call))
-			require.True(t, q.Do(t, inSpan("2", call)).Replayed())
-			require.True(t, untraced.Do(t, call).Replayed())
-			other := call
-			other.Body = "{}"
-			q.Do(t, inSpan("3", other))
+	guardtest.OnEachSharedStore(t, func(t *testing.T, st idempotency.Store) {
+		p, q := newTraced(t, st, &guardtest.Counter{}), newTraced(t, st, &guardtest.Counter{})
+		untraced := guardtest.NewProcess(t, st, &guardtest.Counter{})
+		call := guardtest.Call{Key: "k"}
+		p.Do(t, inSpan("1", call))
+		require.True(t, q.Do(t, inSpan("2", call)).Replayed())
+		require.True(t, untraced.Do(t, call).Replayed())
+		other := call
+		other.Body = "{}"
+		q.Do(t, inSpan("3", other))
 
-			require.Equal(t, span(1), only(p.Events, event.Run)[0].Trace)
-			require.Equal(t, span(1), only(q.Events, event.Replay)[0].Trace)
-			require.Equal(t, span(1), only(q.Events, event.Refused)[0].Trace)
-			require.Equal(t, span(1), only(untraced.Events, event.Replay)[0].Trace)
+		require.Equal(t, span(1), only(p.Events, event.Run)[0].Trace)
+		require.Equal(t, span(1), only(q.Events, event.Replay)[0].Trace)
+		require.Equal(t, span(1), only(q.Events, event.Refused)[0].Trace)
+		require.Equal(t, span(1), only(untraced.Events, event.Replay)[0].Trace)
 
-			untraced.Do(t, guardtest.Call{Key: "l"})
-			q.Do(t, inSpan("4", guardtest.Call{Key: "l"}))
-			require.Zero(t, only(q.Events, event.Replay)[1].Trace)
-		})
-	}
+		untraced.Do(t, guardtest.Call{Key: "l"})
+		q.Do(t, inSpan("4", guardtest.Call{Key: "l"}))
+		require.Zero(t, only(q.Events, event.Replay)[1].Trace)
+	})
 }
 
 // A job's events are in the trace of its message.
@@ -158,37 +154,33 @@ func TestMismatchNamesThePartsThatDiffer(t *testing.T) {
 	own := func(r *http.Request, body []byte) (idempotency.Fingerprint, error) {
 		return idempotency.NewFingerprint(1, []byte(r.Method), []byte(r.URL.String()), []byte(r.Header.Get("Content-Type")), body), nil
 	}
-	for name, open := range guardtest.SharedStores {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			st := open(t)
-			first := guardtest.NewProcess(t, st, &guardtest.Counter{})
-			for function, p := range map[string]*guardtest.Process{
-				"same": guardtest.NewProcess(t, st, &guardtest.Counter{}),
-				"json": guardtest.NewProcess(t, st, &guardtest.Counter{}, explaining,
-					idempotency.WithFingerprint(idempotency.JSONFingerprint)),
-				"own": guardtest.NewProcess(t, st, &guardtest.Counter{}, explaining,
-					idempotency.WithFingerprint(own, idempotency.RawFingerprint)),
-			} {
-				for names, c := range mismatches {
-					c.call.Key = function + strings.ReplaceAll(names, ",", "-")
-					first.Do(t, guardtest.Call{Key: c.call.Key})
-					got := p.Do(t, c.call)
-					guardtest.RequireProblem(t, got, http.StatusConflict, problem.KeyReused)
-					refusals := only(p.Events, event.Refused)
-					e := refusals[len(refusals)-1]
-					require.Equal(t, c.parts, e.Differs)
-					require.Equal(t, names, e.Differs.String())
-					require.NotContains(t, got.Body, "differs")
-					if function != "same" {
-						require.Equal(t, strings.Split(names, ","), differsIn(got))
-					}
-					require.NotContains(t, got.Body, "999")
+	guardtest.OnEachSharedStore(t, func(t *testing.T, st idempotency.Store) {
+		first := guardtest.NewProcess(t, st, &guardtest.Counter{})
+		for function, p := range map[string]*guardtest.Process{
+			"same": guardtest.NewProcess(t, st, &guardtest.Counter{}),
+			"json": guardtest.NewProcess(t, st, &guardtest.Counter{}, explaining,
+				idempotency.WithFingerprint(idempotency.JSONFingerprint)),
+			"own": guardtest.NewProcess(t, st, &guardtest.Counter{}, explaining,
+				idempotency.WithFingerprint(own, idempotency.RawFingerprint)),
+		} {
+			for names, c := range mismatches {
+				c.call.Key = function + strings.ReplaceAll(names, ",", "-")
+				first.Do(t, guardtest.Call{Key: c.call.Key})
+				got := p.Do(t, c.call)
+				guardtest.RequireProblem(t, got, http.StatusConflict, problem.KeyReused)
+				refusals := only(p.Events, event.Refused)
+				e := refusals[len(refusals)-1]
+				require.Equal(t, c.parts, e.Differs)
+				require.Equal(t, names, e.Differs.String())
+				require.NotContains(t, got.Body, "differs")
+				if function != "same" {
+					require.Equal(t, strings.Split(names, ","), differsIn(got))
 				}
+				require.NotContains(t, got.Body, "999")
 			}
-			require.Zero(t, only(first.Events, event.Run)[0].Differs)
-		})
-	}
+		}
+		require.Zero(t, only(first.Events, event.Run)[0].Differs)
+	})
 }
 
 // Of long bodies, a difference in the middle has no checksum. It is told if nothing else differs, and
@@ -301,35 +293,31 @@ func (s *forgetful) Claim(ctx context.Context, key string, c store.Claim) (store
 // of any number of attempts the last sixteen.
 func TestLookupTellsTheRuns(t *testing.T) {
 	t.Parallel()
-	for name, open := range guardtest.SharedStores {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			st := open(t)
-			const runs = 20
-			fails := guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) { w.WriteHeader(http.StatusBadGateway) }}
-			p := newTraced(t, st, &fails, idempotency.WithRoute("POST /organizations/{organization}/projects/{project}/charges"))
-			key := idempotency.Key{Scope: "acme", Value: "k"}
-			begun := time.Now().Truncate(time.Millisecond)
-			for n := range runs {
-				p.Do(t, inSpan(fmt.Sprint(n%10), guardtest.Call{Key: "k", Path: "/organizations/1/projects/2/charges"}))
-			}
-			info, err := guardtest.NewGuard(t, st).Lookup(t.Context(), key)
-			require.NoError(t, err)
-			require.Equal(t, runs, info.Attempt)
-			require.Equal(t, "POST /organizations/{organization}/projects/{project}/charges", info.Route)
-			require.Equal(t, span(9), info.Trace)
-			require.Len(t, info.Runs, 16)
-			before := begun
-			for i, r := range info.Runs {
-				require.Equal(t, runs-15+i, r.Attempt)
-				require.Equal(t, span(byte((runs-16+i)%10)), r.Trace)
-				require.False(t, r.Started.Before(before))
-				before = r.Started
-			}
-			require.Equal(t, before, info.Started)
-			require.WithinDuration(t, time.Now(), info.Started, time.Minute)
-		})
-	}
+	guardtest.OnEachSharedStore(t, func(t *testing.T, st idempotency.Store) {
+		const runs = 20
+		fails := guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) { w.WriteHeader(http.StatusBadGateway) }}
+		p := newTraced(t, st, &fails, idempotency.WithRoute("POST /organizations/{organization}/projects/{project}/charges"))
+		key := idempotency.Key{Scope: "acme", Value: "k"}
+		begun := time.Now().Truncate(time.Millisecond)
+		for n := range runs {
+			p.Do(t, inSpan(fmt.Sprint(n%10), guardtest.Call{Key: "k", Path: "/organizations/1/projects/2/charges"}))
+		}
+		info, err := guardtest.NewGuard(t, st).Lookup(t.Context(), key)
+		require.NoError(t, err)
+		require.Equal(t, runs, info.Attempt)
+		require.Equal(t, "POST /organizations/{organization}/projects/{project}/charges", info.Route)
+		require.Equal(t, span(9), info.Trace)
+		require.Len(t, info.Runs, 16)
+		before := begun
+		for i, r := range info.Runs {
+			require.Equal(t, runs-15+i, r.Attempt)
+			require.Equal(t, span(byte((runs-16+i)%10)), r.Trace)
+			require.False(t, r.Started.Before(before))
+			before = r.Started
+		}
+		require.Equal(t, before, info.Started)
+		require.WithinDuration(t, time.Now(), info.Started, time.Minute)
+	})
 }
 
 // A route is a pattern of any length, and stores keep the beginning.

@@ -107,17 +107,14 @@ func TestOnlyWhatIsRecordedHasAnExpiry(t *testing.T) {
 			return http.ErrNoCookie
 		})}, time.Hour, none, problem.ReplayDenied},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				options := append([]idempotency.Option{idempotency.WithExpiryHeader(guardtest.ExpiryHeader), idempotency.WithTTL(time.Hour)}, tt.options...)
-				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), options...).Handler(tt.handler))
-				require.Equal(t, tt.first, goodFor(t, s.Do(t, guardtest.Call{Key: "k"})))
-				again := s.Do(t, guardtest.Call{Key: "k"})
-				require.Equal(t, tt.again, goodFor(t, again))
-				require.Equal(t, string(tt.code), again.Header.Get(problem.Header))
-				require.Negative(t, goodFor(t, s.Do(t, guardtest.Call{Key: "k", Body: "other"})), "another request's record is not the client's")
-			})
+		guardtest.Bubble(t, name, func(t *testing.T) {
+			options := append([]idempotency.Option{idempotency.WithExpiryHeader(guardtest.ExpiryHeader), idempotency.WithTTL(time.Hour)}, tt.options...)
+			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), options...).Handler(tt.handler))
+			require.Equal(t, tt.first, goodFor(t, s.Do(t, guardtest.Call{Key: "k"})))
+			again := s.Do(t, guardtest.Call{Key: "k"})
+			require.Equal(t, tt.again, goodFor(t, again))
+			require.Equal(t, string(tt.code), again.Header.Get(problem.Header))
+			require.Negative(t, goodFor(t, s.Do(t, guardtest.Call{Key: "k", Body: "other"})), "another request's record is not the client's")
 		})
 	}
 }
@@ -148,18 +145,15 @@ func TestRequestInFlightSaysHowLongItsKeyIsSurelyGood(t *testing.T) {
 		"the TTL is shorter":       {[]idempotency.Option{idempotency.WithRetention(2 * time.Hour)}, time.Hour},
 		"the record has no end":    {[]idempotency.Option{idempotency.WithRecovery(idempotency.Hold)}, time.Hour},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				options := append([]idempotency.Option{idempotency.WithExpiryHeader(guardtest.ExpiryHeader), idempotency.WithTTL(time.Hour)}, tt.options...)
-				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), options...).Handler(guardtest.Answering(time.Minute, "done")))
-				go s.Attempt(t, guardtest.Call{Key: "k"})
-				time.Sleep(5 * time.Second)
-				got := s.Do(t, guardtest.Call{Key: "k"})
-				guardtest.RequireProblem(t, got, http.StatusConflict, problem.InFlight)
-				require.Equal(t, tt.want, goodFor(t, got))
-				time.Sleep(time.Minute)
-			})
+		guardtest.Bubble(t, name, func(t *testing.T) {
+			options := append([]idempotency.Option{idempotency.WithExpiryHeader(guardtest.ExpiryHeader), idempotency.WithTTL(time.Hour)}, tt.options...)
+			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), options...).Handler(guardtest.Answering(time.Minute, "done")))
+			go s.Attempt(t, guardtest.Call{Key: "k"})
+			time.Sleep(5 * time.Second)
+			got := s.Do(t, guardtest.Call{Key: "k"})
+			guardtest.RequireProblem(t, got, http.StatusConflict, problem.InFlight)
+			require.Equal(t, tt.want, goodFor(t, got))
+			time.Sleep(time.Minute)
 		})
 	}
 }

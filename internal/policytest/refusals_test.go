@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -110,29 +109,26 @@ var refusals = []refusal{
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	for _, tt := range refusals {
-		t.Run(fmt.Sprintf("%s %d", tt.code, tt.status), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				a := newAPI(t, false, tt.options...)
-				got := tt.provoke(t, a)
-				a.requireRefusal(t, got, tt.code)
-				require.Equal(t, tt.status, got.Status)
-				r := a.refusal(t, tt.code)
-				require.NotEmpty(t, r.Meaning)
-				require.Equal(t, r.Retry, tt.mend != nil)
-				if r.NotRun {
-					require.Zero(t, a.store.Count("claim"))
-					require.Zero(t, a.h.Runs.Load())
-				}
-				switch {
-				case r.Retry:
-					tt.mend(t, a)
-					require.Less(t, a.Do(t, call("k")).Status, 300)
-				case !r.NotRun:
-					a.requireRefusal(t, a.Do(t, guardtest.Call{Key: "k", Body: map[bool]string{true: "other"}[tt.code == problem.KeyReused]}), tt.code)
-				}
-				time.Sleep(time.Hour)
-			})
+		guardtest.Bubble(t, fmt.Sprintf("%s %d", tt.code, tt.status), func(t *testing.T) {
+			a := newAPI(t, false, tt.options...)
+			got := tt.provoke(t, a)
+			a.requireRefusal(t, got, tt.code)
+			require.Equal(t, tt.status, got.Status)
+			r := a.refusal(t, tt.code)
+			require.NotEmpty(t, r.Meaning)
+			require.Equal(t, r.Retry, tt.mend != nil)
+			if r.NotRun {
+				require.Zero(t, a.store.Count("claim"))
+				require.Zero(t, a.h.Runs.Load())
+			}
+			switch {
+			case r.Retry:
+				tt.mend(t, a)
+				require.Less(t, a.Do(t, call("k")).Status, 300)
+			case !r.NotRun:
+				a.requireRefusal(t, a.Do(t, guardtest.Call{Key: "k", Body: map[bool]string{true: "other"}[tt.code == problem.KeyReused]}), tt.code)
+			}
+			time.Sleep(time.Hour)
 		})
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -191,14 +190,11 @@ func requireBinding(t *testing.T, a *api, different []guardtest.Call) {
 func TestRules(t *testing.T) {
 	t.Parallel()
 	for id, p := range allRules() {
-		t.Run(id, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				a := newAPI(t, p.shared, p.options...)
-				require.Contains(t, ids(&a.policy), id, "the guard does not publish the sentence")
-				p.prove(t, a)
-				time.Sleep(time.Hour) // what still runs ends
-			})
+		guardtest.Bubble(t, id, func(t *testing.T) {
+			a := newAPI(t, p.shared, p.options...)
+			require.Contains(t, ids(&a.policy), id, "the guard does not publish the sentence")
+			p.prove(t, a)
+			time.Sleep(time.Hour) // what still runs ends
 		})
 	}
 }

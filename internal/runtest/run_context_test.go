@@ -191,42 +191,39 @@ func TestClientThatHasGoneEndsNoCallOfTheStore(t *testing.T) {
 	for status, want := range map[int]guardtest.Fate{
 		http.StatusCreated: guardtest.Replays, http.StatusTooManyRequests: guardtest.RunsNext, http.StatusBadGateway: guardtest.IsHeld,
 	} {
-		t.Run(http.StatusText(status), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				client, hangUp := context.WithCancel(t.Context())
-				defer hangUp()
-				st := guardtest.NewStepFaultStore()
-				for _, op := range append(guardtest.StoreOps, "step") {
-					st.On(op, guardtest.Always(func(ctx context.Context, proceed func() error) error {
-						hangUp()
-						if ctx.Err() != nil {
-							t.Errorf("%s: %v", op, ctx.Err())
-							return guardtest.Refuse(ctx, proceed)
-						}
-						return proceed()
-					}))
+		guardtest.Bubble(t, http.StatusText(status), func(t *testing.T) {
+			client, hangUp := context.WithCancel(t.Context())
+			defer hangUp()
+			st := guardtest.NewStepFaultStore()
+			for _, op := range append(guardtest.StoreOps, "step") {
+				st.On(op, guardtest.Always(func(ctx context.Context, proceed func() error) error {
+					hangUp()
+					if ctx.Err() != nil {
+						t.Errorf("%s: %v", op, ctx.Err())
+						return guardtest.Refuse(ctx, proceed)
+					}
+					return proceed()
+				}))
+			}
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+				time.Sleep(guardtest.LeaseTime / 2)
+				_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil })
+				if err != nil {
+					t.Error(err)
 				}
-				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
-					time.Sleep(guardtest.LeaseTime / 2)
-					_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil })
-					if err != nil {
-						t.Error(err)
-					}
-					if status == http.StatusTooManyRequests { // the status alone would not outvote the step
-						op, _ := idempotency.FromContext(r.Context())
-						op.SetOutcome(idempotency.NotExecuted)
-					}
-					w.WriteHeader(status)
-				}}
-				guard := guardtest.NewGuard(t, st, idempotency.WithLease(guardtest.LeaseTime), idempotency.WithRecovery(idempotency.Hold))
-				s := guardtest.ServeRecorder(t, guard.Handler(h))
-				_, _ = s.Try(client, guardtest.Call{Key: "k"})
-				require.NoError(t, guard.Shutdown(guardtest.Shortly(t)), "it was settled while the client would have waited")
-				require.Equal(t, 1, st.Count("renew"))
-				s = guardtest.ServeRecorder(t, guardtest.NewGuard(t, st, idempotency.WithRecovery(idempotency.Hold)).Handler(h))
-				guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, want)
-			})
+				if status == http.StatusTooManyRequests { // the status alone would not outvote the step
+					op, _ := idempotency.FromContext(r.Context())
+					op.SetOutcome(idempotency.NotExecuted)
+				}
+				w.WriteHeader(status)
+			}}
+			guard := guardtest.NewGuard(t, st, idempotency.WithLease(guardtest.LeaseTime), idempotency.WithRecovery(idempotency.Hold))
+			s := guardtest.ServeRecorder(t, guard.Handler(h))
+			_, _ = s.Try(client, guardtest.Call{Key: "k"})
+			require.NoError(t, guard.Shutdown(guardtest.Shortly(t)), "it was settled while the client would have waited")
+			require.Equal(t, 1, st.Count("renew"))
+			s = guardtest.ServeRecorder(t, guardtest.NewGuard(t, st, idempotency.WithRecovery(idempotency.Hold)).Handler(h))
+			guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, want)
 		})
 	}
 }

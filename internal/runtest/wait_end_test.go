@@ -75,31 +75,28 @@ func TestWaitersDoNotRepeatAFailureThatTheyHaveNotSeen(t *testing.T) {
 func TestWaitersLeaveAFailedKeyAsItIs(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{http.StatusInternalServerError, http.StatusTooManyRequests} {
-		t.Run(http.StatusText(status), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				var attempts []int
-				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
-					op, _ := idempotency.FromContext(r.Context())
-					attempts = append(attempts, op.Attempt())
-					time.Sleep(time.Second)
-					w.WriteHeader(status)
-				}}
-				shared := idempotency.NewMemoryStore()
-				p, _ := guardtest.NewWatchingProcess(t, shared, h, idempotency.WithWait(time.Minute))
-				other := guardtest.NewProcess(t, shared, h, idempotency.WithWait(time.Minute))
-				for range 3 {
-					owner := p.Start(t, guardtest.Call{Key: "k", Body: "one"})
-					here, there := p.Waiters(t, 2, guardtest.Call{Key: "k", Body: "one"}), other.Waiters(t, 2, guardtest.Call{Key: "k", Body: "one"})
-					require.Equal(t, status, (<-owner).Status)
-					for range 2 {
-						guardtest.RequireProblem(t, <-here, http.StatusConflict, problem.InFlight)
-						guardtest.RequireProblem(t, <-there, http.StatusConflict, problem.InFlight)
-					}
+		guardtest.Bubble(t, http.StatusText(status), func(t *testing.T) {
+			var attempts []int
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+				op, _ := idempotency.FromContext(r.Context())
+				attempts = append(attempts, op.Attempt())
+				time.Sleep(time.Second)
+				w.WriteHeader(status)
+			}}
+			shared := idempotency.NewMemoryStore()
+			p, _ := guardtest.NewWatchingProcess(t, shared, h, idempotency.WithWait(time.Minute))
+			other := guardtest.NewProcess(t, shared, h, idempotency.WithWait(time.Minute))
+			for range 3 {
+				owner := p.Start(t, guardtest.Call{Key: "k", Body: "one"})
+				here, there := p.Waiters(t, 2, guardtest.Call{Key: "k", Body: "one"}), other.Waiters(t, 2, guardtest.Call{Key: "k", Body: "one"})
+				require.Equal(t, status, (<-owner).Status)
+				for range 2 {
+					guardtest.RequireProblem(t, <-here, http.StatusConflict, problem.InFlight)
+					guardtest.RequireProblem(t, <-there, http.StatusConflict, problem.InFlight)
 				}
-				require.Equal(t, []int{1, 2, 3}, attempts)
-				guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k", Body: "two"}), http.StatusConflict, problem.KeyReused)
-			})
+			}
+			require.Equal(t, []int{1, 2, 3}, attempts)
+			guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k", Body: "two"}), http.StatusConflict, problem.KeyReused)
 		})
 	}
 }

@@ -316,28 +316,25 @@ func TestClientGoneStopsWaiting(t *testing.T) {
 func TestWaitSurvivesTheStore(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]guardtest.Fault{"refused": guardtest.Refuse, "reply lost": guardtest.LoseReply, "hanging": guardtest.Hang} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				shared := idempotency.NewMemoryStore()
-				h := guardtest.Answering(40*time.Second, "done")
-				owner := guardtest.NewProcess(t, shared, h)
-				p, store := guardtest.NewWatchingProcess(t, shared, h, idempotency.WithWait(2*time.Minute))
-				err := error(guardtest.ErrDown)
-				store.WatchFault.Store(&err)
-				done := owner.Start(t, guardtest.Call{Key: "k"})
-				replies := p.Waiters(t, 5, guardtest.Call{Key: "k"})
-				p.Store.On("claim", guardtest.Always(f))
-				time.Sleep(30 * time.Second)
-				p.Store.Heal()
-				start := time.Now()
-				require.Equal(t, "done", (<-done).Body)
-				for range 5 {
-					require.Equal(t, "done", (<-replies).Body)
-				}
-				require.LessOrEqual(t, time.Since(start), 14*time.Second)
-				require.EqualValues(t, 1, h.Runs.Load())
-			})
+		guardtest.Bubble(t, name, func(t *testing.T) {
+			shared := idempotency.NewMemoryStore()
+			h := guardtest.Answering(40*time.Second, "done")
+			owner := guardtest.NewProcess(t, shared, h)
+			p, store := guardtest.NewWatchingProcess(t, shared, h, idempotency.WithWait(2*time.Minute))
+			err := error(guardtest.ErrDown)
+			store.WatchFault.Store(&err)
+			done := owner.Start(t, guardtest.Call{Key: "k"})
+			replies := p.Waiters(t, 5, guardtest.Call{Key: "k"})
+			p.Store.On("claim", guardtest.Always(f))
+			time.Sleep(30 * time.Second)
+			p.Store.Heal()
+			start := time.Now()
+			require.Equal(t, "done", (<-done).Body)
+			for range 5 {
+				require.Equal(t, "done", (<-replies).Body)
+			}
+			require.LessOrEqual(t, time.Since(start), 14*time.Second)
+			require.EqualValues(t, 1, h.Runs.Load())
 		})
 	}
 }

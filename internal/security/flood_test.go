@@ -122,25 +122,22 @@ func TestWaitingHeadsAreBounded(t *testing.T) {
 		"many values": {guardtest.Call{Header: values}, 8000 * 32},
 		"target":      {guardtest.Call{Path: "/charges?" + strings.Repeat("x", 1<<20)}, 1 << 20},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				h := guardtest.Answering(20*time.Second, "done")
-				p, _ := guardtest.NewWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(time.Minute))
-				tt.call.Key = "k"
-				p.Start(t, tt.call)
-				const ofKey = 16 << 20
-				replies := p.Waiters(t, ofKey/(tt.each+40<<10), tt.call)
-				for range ofKey / tt.each / 10 { // as many as there may be more room for
-					go func() { p.Attempt(t, tt.call) }()
-				}
-				synctest.Wait()
-				require.LessOrEqual(t, p.Guard.Stats().Waiting, ofKey/tt.each)
-				guardtest.RequireProblem(t, p.Do(t, tt.call), http.StatusConflict, problem.InFlight)
-				for range ofKey / (tt.each + 40<<10) {
-					require.True(t, (<-replies).Replayed())
-				}
-			})
+		guardtest.Bubble(t, name, func(t *testing.T) {
+			h := guardtest.Answering(20*time.Second, "done")
+			p, _ := guardtest.NewWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(time.Minute))
+			tt.call.Key = "k"
+			p.Start(t, tt.call)
+			const ofKey = 16 << 20
+			replies := p.Waiters(t, ofKey/(tt.each+40<<10), tt.call)
+			for range ofKey / tt.each / 10 { // as many as there may be more room for
+				go func() { p.Attempt(t, tt.call) }()
+			}
+			synctest.Wait()
+			require.LessOrEqual(t, p.Guard.Stats().Waiting, ofKey/tt.each)
+			guardtest.RequireProblem(t, p.Do(t, tt.call), http.StatusConflict, problem.InFlight)
+			for range ofKey / (tt.each + 40<<10) {
+				require.True(t, (<-replies).Replayed())
+			}
 		})
 	}
 }
