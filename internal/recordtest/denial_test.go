@@ -184,16 +184,13 @@ func TestRefusalOfALostRunDeniesNoEffect(t *testing.T) {
 		idempotency.Rerun: problem.NoAnswer, idempotency.Hold: problem.OutcomeUnknown,
 	} {
 		for _, status := range []int{307, 308, 402, 409, 422, 429} {
-			t.Run(recovery.String()+" "+http.StatusText(status), func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						<-r.Context().Done()
-						w.WriteHeader(status)
-					}), idempotency.WithRecovery(recovery))
-					p.Store.On("renew", guardtest.Always(guardtest.Refuse))
-					guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), problem.New(want).Status, want)
-				})
+			guardtest.Bubble(t, recovery.String()+" "+http.StatusText(status), func(t *testing.T) {
+				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					<-r.Context().Done()
+					w.WriteHeader(status)
+				}), idempotency.WithRecovery(recovery))
+				p.Store.On("renew", guardtest.Always(guardtest.Refuse))
+				guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), problem.New(want).Status, want)
 			})
 		}
 	}

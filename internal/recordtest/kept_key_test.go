@@ -66,40 +66,36 @@ func nameOf(t *testing.T, g *idempotency.Guard, k idempotency.Key) idempotency.K
 
 func TestKeptKeyIsReadByTheNameOfItsRecord(t *testing.T) {
 	t.Parallel()
-	for name, open := range guardtest.SharedStores {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			st := open(t)
-			route, _ := keeping(t, st, guardtest.NewSealer(t, 1))
-			s := guardtest.ServeRecorder(t, route.Handler(guardtest.FailsFirst()))
-			require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
-			byKey, err := route.Lookup(t.Context(), guardtest.HeldKey)
-			require.NoError(t, err)
-			record := idempotency.Key{Record: byKey.Record}
+	guardtest.OnEachSharedStore(t, func(t *testing.T, st idempotency.Store) {
+		route, _ := keeping(t, st, guardtest.NewSealer(t, 1))
+		s := guardtest.ServeRecorder(t, route.Handler(guardtest.FailsFirst()))
+		require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		byKey, err := route.Lookup(t.Context(), guardtest.HeldKey)
+		require.NoError(t, err)
+		record := idempotency.Key{Record: byKey.Record}
 
-			// The console keeps no keys of its own, and has the sealer.
-			events := &guardtest.Events{}
-			console := guardtest.NewGuard(t, st, idempotency.WithSealer(guardtest.NewSealer(t, 1)), idempotency.WithObserver(events.Observe))
-			byName, err := console.Lookup(t.Context(), record)
-			require.NoError(t, err)
-			require.Equal(t, guardtest.HeldKey, byName.Key)
-			require.Equal(t, byKey.ID, byName.ID)
-			require.Len(t, byName.DeriveKey("charge"), 32)
-			require.Equal(t, byKey.DeriveKey("charge"), byName.DeriveKey("charge"))
-			require.NoError(t, console.Resolve(t.Context(), record, byName.Seen(), idempotency.Resolution{Outcome: idempotency.NotExecuted}))
-			resolved := events.All()[0]
-			require.Equal(t, "acme", resolved.Scope)
-			require.Equal(t, byKey.ID, resolved.OperationID)
-			require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
-			byName, err = console.Lookup(t.Context(), record)
-			require.NoError(t, err)
-			require.Equal(t, guardtest.HeldKey, byName.Key, "also when the record has its answer")
-			require.NoError(t, console.Forget(t.Context(), record, byName.Seen(), idempotency.Decision{}))
-			forgotten := events.All()[1]
-			require.Equal(t, "acme", forgotten.Scope)
-			require.Equal(t, byKey.ID, forgotten.OperationID)
-		})
-	}
+		// The console keeps no keys of its own, and has the sealer.
+		events := &guardtest.Events{}
+		console := guardtest.NewGuard(t, st, idempotency.WithSealer(guardtest.NewSealer(t, 1)), idempotency.WithObserver(events.Observe))
+		byName, err := console.Lookup(t.Context(), record)
+		require.NoError(t, err)
+		require.Equal(t, guardtest.HeldKey, byName.Key)
+		require.Equal(t, byKey.ID, byName.ID)
+		require.Len(t, byName.DeriveKey("charge"), 32)
+		require.Equal(t, byKey.DeriveKey("charge"), byName.DeriveKey("charge"))
+		require.NoError(t, console.Resolve(t.Context(), record, byName.Seen(), idempotency.Resolution{Outcome: idempotency.NotExecuted}))
+		resolved := events.All()[0]
+		require.Equal(t, "acme", resolved.Scope)
+		require.Equal(t, byKey.ID, resolved.OperationID)
+		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		byName, err = console.Lookup(t.Context(), record)
+		require.NoError(t, err)
+		require.Equal(t, guardtest.HeldKey, byName.Key, "also when the record has its answer")
+		require.NoError(t, console.Forget(t.Context(), record, byName.Seen(), idempotency.Decision{}))
+		forgotten := events.All()[1]
+		require.Equal(t, "acme", forgotten.Scope)
+		require.Equal(t, byKey.ID, forgotten.OperationID)
+	})
 }
 
 // The store learns neither scope nor key, and each record has a form of its own.

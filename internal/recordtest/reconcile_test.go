@@ -65,38 +65,35 @@ func TestReconcileAsksTheResolverOfTheRoute(t *testing.T) {
 		idempotency.Final: guardtest.Replays, idempotency.NotExecuted: guardtest.RunsNext, idempotency.Resume: guardtest.RunsNext,
 		idempotency.Unknown: guardtest.IsHeld,
 	} {
-		t.Run(outcome.String(), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				r, none := &resolverLog{}, &resolverLog{}
-				d := newDesk(t, idempotency.NewMemoryStore(), answering(r, outcome))
-				d.With(idempotency.WithRoute("POST /refunds"), answering(none, idempotency.Final))
-				plain := guardtest.ServeRecorder(t, d.With(idempotency.WithRoute(payouts)).Handler(d.runs))
-				require.Equal(t, http.StatusInternalServerError, d.route.Do(t, guardtest.Call{Key: "k"}).Status)
-				d.reconcile(t)
-				require.Equal(t, []string{"k"}, r.keys())
-				info := r.asked[0]
-				require.Equal(t, guardtest.HeldKey, info.Key)
-				require.Equal(t, store.Held, info.State)
-				require.Equal(t, payouts, info.Route)
-				require.Len(t, info.DeriveKey("wire"), 32)
-				guardtest.RequireFate(t, plain, d.runs, guardtest.Call{Key: "k"}, fate)
-				ticks(2)
-				require.Empty(t, none.keys())
-				require.Equal(t, 1, d.Count(event.Held))
-				if outcome == idempotency.Unknown {
-					require.Len(t, r.keys(), 3, "once in each tick")
-					return
-				}
-				require.Len(t, r.keys(), 1)
-				resolved := d.only(event.Resolved)[0]
-				require.Equal(t, outcome, resolved.Outcome)
-				require.Equal(t, "resolver", resolved.Actor)
-				require.Equal(t, "the bank says so", resolved.Reason)
-				require.Equal(t, "acme", resolved.Scope)
-				require.Equal(t, info.ID, resolved.OperationID)
-				require.Zero(t, d.Count(event.StoreError))
-			})
+		guardtest.Bubble(t, outcome.String(), func(t *testing.T) {
+			r, none := &resolverLog{}, &resolverLog{}
+			d := newDesk(t, idempotency.NewMemoryStore(), answering(r, outcome))
+			d.With(idempotency.WithRoute("POST /refunds"), answering(none, idempotency.Final))
+			plain := guardtest.ServeRecorder(t, d.With(idempotency.WithRoute(payouts)).Handler(d.runs))
+			require.Equal(t, http.StatusInternalServerError, d.route.Do(t, guardtest.Call{Key: "k"}).Status)
+			d.reconcile(t)
+			require.Equal(t, []string{"k"}, r.keys())
+			info := r.asked[0]
+			require.Equal(t, guardtest.HeldKey, info.Key)
+			require.Equal(t, store.Held, info.State)
+			require.Equal(t, payouts, info.Route)
+			require.Len(t, info.DeriveKey("wire"), 32)
+			guardtest.RequireFate(t, plain, d.runs, guardtest.Call{Key: "k"}, fate)
+			ticks(2)
+			require.Empty(t, none.keys())
+			require.Equal(t, 1, d.Count(event.Held))
+			if outcome == idempotency.Unknown {
+				require.Len(t, r.keys(), 3, "once in each tick")
+				return
+			}
+			require.Len(t, r.keys(), 1)
+			resolved := d.only(event.Resolved)[0]
+			require.Equal(t, outcome, resolved.Outcome)
+			require.Equal(t, "resolver", resolved.Actor)
+			require.Equal(t, "the bank says so", resolved.Reason)
+			require.Equal(t, "acme", resolved.Scope)
+			require.Equal(t, info.ID, resolved.OperationID)
+			require.Zero(t, d.Count(event.StoreError))
 		})
 	}
 }
@@ -110,19 +107,16 @@ func TestReconcileOnlyReportsWhatNoResolverCanBeAskedAbout(t *testing.T) {
 		"key not kept":     {idempotency.WithKeptKeys(false)},
 		"nothing is known": {idempotency.WithRoute(""), idempotency.WithKeptKeys(false)},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				st := idempotency.NewMemoryStore()
-				other := newDesk(t, st, opts...)
-				require.Equal(t, http.StatusInternalServerError, other.route.Do(t, guardtest.Call{Key: "k"}).Status)
-				r := &resolverLog{}
-				d := newDesk(t, st, answering(r, idempotency.Final)).reconcile(t)
-				ticks(1)
-				require.Empty(t, r.keys())
-				require.Len(t, d.All(), 1)
-				require.Equal(t, event.Held, d.All()[0].Kind)
-			})
+		guardtest.Bubble(t, name, func(t *testing.T) {
+			st := idempotency.NewMemoryStore()
+			other := newDesk(t, st, opts...)
+			require.Equal(t, http.StatusInternalServerError, other.route.Do(t, guardtest.Call{Key: "k"}).Status)
+			r := &resolverLog{}
+			d := newDesk(t, st, answering(r, idempotency.Final)).reconcile(t)
+			ticks(1)
+			require.Empty(t, r.keys())
+			require.Len(t, d.All(), 1)
+			require.Equal(t, event.Held, d.All()[0].Kind)
 		})
 	}
 }
@@ -224,58 +218,54 @@ func TestReconcileWhileTheStoreIsAway(t *testing.T) {
 // Processes that reconcile at once settle a key once, and nobody hears of those that were late.
 func TestReconcileInSeveralProcesses(t *testing.T) {
 	t.Parallel()
-	for name, open := range guardtest.SharedStores {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			st := open(t)
-			const n, keys = 4, 20
-			meet := make(chan struct{})
-			var once sync.Once
-			var entered sync.WaitGroup
-			entered.Add(n)
-			var desks []*desk
-			for i := range n {
-				var first sync.Once
-				desks = append(desks, newDesk(t, st, idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
-					first.Do(func() { // all have seen the first key held
-						entered.Done()
-						once.Do(func() { go func() { entered.Wait(); close(meet) }() })
-						<-meet
-					})
-					return idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusOK + i}, nil // who is first decides
-				})))
-			}
-			fails := guardtest.ServeRecorder(t, desks[0].With(idempotency.WithRoute(payouts), idempotency.WithKeptKeys(true)).Handler(
-				http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })))
-			for k := range keys {
-				fails.Do(t, guardtest.Call{Key: fmt.Sprint("key-", k)})
-			}
-			ctx, end := context.WithCancel(t.Context())
-			var all sync.WaitGroup
-			for _, d := range desks {
-				all.Go(func() {
-					if err := d.Reconcile(ctx, 50*time.Millisecond); err != nil {
-						t.Error(err)
-					}
+	guardtest.OnEachSharedStore(t, func(t *testing.T, st idempotency.Store) {
+		const n, keys = 4, 20
+		meet := make(chan struct{})
+		var once sync.Once
+		var entered sync.WaitGroup
+		entered.Add(n)
+		var desks []*desk
+		for i := range n {
+			var first sync.Once
+			desks = append(desks, newDesk(t, st, idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
+				first.Do(func() { // all have seen the first key held
+					entered.Done()
+					once.Do(func() { go func() { entered.Wait(); close(meet) }() })
+					<-meet
 				})
-			}
-			settled := func() (sum int) {
-				for _, d := range desks {
-					sum += d.Count(event.Resolved)
+				return idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusOK + i}, nil // who is first decides
+			})))
+		}
+		fails := guardtest.ServeRecorder(t, desks[0].With(idempotency.WithRoute(payouts), idempotency.WithKeptKeys(true)).Handler(
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })))
+		for k := range keys {
+			fails.Do(t, guardtest.Call{Key: fmt.Sprint("key-", k)})
+		}
+		ctx, end := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for _, d := range desks {
+			all.Go(func() {
+				if err := d.Reconcile(ctx, 50*time.Millisecond); err != nil {
+					t.Error(err)
 				}
-				return sum
-			}
-			require.Eventually(t, func() bool { return settled() >= keys }, time.Minute, 5*time.Millisecond)
-			end()
-			all.Wait()
-			require.Equal(t, keys, settled())
+			})
+		}
+		settled := func() (sum int) {
 			for _, d := range desks {
-				for _, e := range d.only(event.StoreError) {
-					require.ErrorIs(t, e.Err, context.Canceled)
-				}
+				sum += d.Count(event.Resolved)
 			}
-		})
-	}
+			return sum
+		}
+		require.Eventually(t, func() bool { return settled() >= keys }, time.Minute, 5*time.Millisecond)
+		end()
+		all.Wait()
+		require.Equal(t, keys, settled())
+		for _, d := range desks {
+			for _, e := range d.only(event.StoreError) {
+				require.ErrorIs(t, e.Err, context.Canceled)
+			}
+		}
+	})
 }
 
 // A record that the index has lost is found by the walk through all of them.

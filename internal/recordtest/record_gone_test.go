@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -52,31 +51,28 @@ func TestStoreThatHasForgottenIsToldOf(t *testing.T) {
 			st.On("get", guardtest.Always(guardtest.Refuse))
 		}, ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				st := newListed()
-				d := newDesk(t, st, idempotency.WithKeptKeys(false))
-				d.runs.Handler = func(w http.ResponseWriter, _ *http.Request, _ int64) { w.WriteHeader(http.StatusCreated) }
-				for i := range 4 {
-					require.Equal(t, http.StatusCreated, d.route.Do(t, guardtest.Call{Key: fmt.Sprint("order-", i)}).Status)
-				}
-				d.reconcile(t)
-				page, err := st.inspected.List(t.Context(), store.Query{})
-				require.NoError(t, err)
-				require.Len(t, page.Entries, 4)
-				c.happens(t, d, st, page.Entries)
-				ticks(3)
-				gone := d.only(event.RecordGone)
-				if c.want == "" {
-					require.Empty(t, gone)
-					return
-				}
-				require.Len(t, gone, 1, "told once")
-				require.ErrorContains(t, gone[0].Err, c.want)
-				require.Equal(t, payouts, gone[0].Route)
-				require.NotEmpty(t, gone[0].Record)
-			})
+		guardtest.Bubble(t, name, func(t *testing.T) {
+			st := newListed()
+			d := newDesk(t, st, idempotency.WithKeptKeys(false))
+			d.runs.Handler = func(w http.ResponseWriter, _ *http.Request, _ int64) { w.WriteHeader(http.StatusCreated) }
+			for i := range 4 {
+				require.Equal(t, http.StatusCreated, d.route.Do(t, guardtest.Call{Key: fmt.Sprint("order-", i)}).Status)
+			}
+			d.reconcile(t)
+			page, err := st.inspected.List(t.Context(), store.Query{})
+			require.NoError(t, err)
+			require.Len(t, page.Entries, 4)
+			c.happens(t, d, st, page.Entries)
+			ticks(3)
+			gone := d.only(event.RecordGone)
+			if c.want == "" {
+				require.Empty(t, gone)
+				return
+			}
+			require.Len(t, gone, 1, "told once")
+			require.ErrorContains(t, gone[0].Err, c.want)
+			require.Equal(t, payouts, gone[0].Route)
+			require.NotEmpty(t, gone[0].Record)
 		})
 	}
 }

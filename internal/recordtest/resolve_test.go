@@ -40,32 +40,29 @@ func TestHeldKeyNeverRunsByItself(t *testing.T) {
 			time.Sleep(time.Hour) // without renewals: see below
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				st := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
-				if name == "died" {
-					st.On("renew", guardtest.Always(guardtest.Hang))
-					st.On("hold", guardtest.Always(guardtest.Hang))
-					st.On("complete", guardtest.Always(guardtest.Hang))
-				}
-				runs := 0
-				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st, idempotency.WithRecovery(idempotency.Hold)).Handler(
-					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						runs++
-						fail(w, r)
-					})))
-				go func() {
-					defer func() { _ = recover() }()
-					_, _ = s.Try(context.Background(), guardtest.Call{Key: "k"})
-				}()
-				for range 25 { // the retention is a day
-					time.Sleep(time.Hour)
-					guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
-				}
-				require.Equal(t, 1, runs)
-				st.Heal()
-			})
+		guardtest.Bubble(t, name, func(t *testing.T) {
+			st := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
+			if name == "died" {
+				st.On("renew", guardtest.Always(guardtest.Hang))
+				st.On("hold", guardtest.Always(guardtest.Hang))
+				st.On("complete", guardtest.Always(guardtest.Hang))
+			}
+			runs := 0
+			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st, idempotency.WithRecovery(idempotency.Hold)).Handler(
+				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					runs++
+					fail(w, r)
+				})))
+			go func() {
+				defer func() { _ = recover() }()
+				_, _ = s.Try(context.Background(), guardtest.Call{Key: "k"})
+			}()
+			for range 25 { // the retention is a day
+				time.Sleep(time.Hour)
+				guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
+			}
+			require.Equal(t, 1, runs)
+			st.Heal()
 		})
 	}
 }
@@ -412,53 +409,50 @@ func TestStepThatDidNotHappenIsBegunAgain(t *testing.T) {
 	t.Parallel()
 	sealer, err := idempotency.NewSealer([]byte(strings.Repeat("k", 32)))
 	require.NoError(t, err)
-	for storeName, st := range guardtest.SharedStores {
-		t.Run(storeName, func(t *testing.T) {
-			t.Parallel()
-			var charged, wired, began atomic.Int64
-			guard := guardtest.NewGuard(t, st(t), idempotency.WithSealer(sealer),
-				idempotency.WithResolver(func(_ context.Context, h idempotency.RecordInfo) (idempotency.Resolution, error) {
-					if wired.Load() > 0 {
-						return idempotency.Resolution{}, errors.New("resolved after it was done")
-					}
-					return idempotency.Resolution{Outcome: idempotency.Resume, NotDone: []string{"wire"}}, nil
-				}))
-			s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int64, error) {
-					return charged.Add(1), nil
-				})
-				if err == nil {
-					_, err = idempotency.Step(r.Context(), "wire", func(context.Context) (int64, error) {
-						if began.Add(1) < 3 {
-							return 0, errors.New("no answer")
-						}
-						return wired.Add(1), nil
-					}, idempotency.AtMostOnce())
+	guardtest.OnEachSharedStore(t, func(t *testing.T, st idempotency.Store) {
+		var charged, wired, began atomic.Int64
+		guard := guardtest.NewGuard(t, st, idempotency.WithSealer(sealer),
+			idempotency.WithResolver(func(_ context.Context, h idempotency.RecordInfo) (idempotency.Resolution, error) {
+				if wired.Load() > 0 {
+					return idempotency.Resolution{}, errors.New("resolved after it was done")
 				}
-				if err != nil {
-					http.Error(w, err.Error(), http.StatusBadGateway)
-					return
-				}
-				w.WriteHeader(http.StatusCreated)
-			})))
-			var all sync.WaitGroup
-			for range 8 {
-				all.Go(func() {
-					for end := time.Now().Add(time.Minute); time.Now().Before(end); {
-						got, err := s.Try(context.Background(), guardtest.Call{Key: "k"})
-						if err != nil || got.Status == http.StatusCreated {
-							return
-						}
-						time.Sleep(time.Millisecond) // on a busy machine the others need the processor
+				return idempotency.Resolution{Outcome: idempotency.Resume, NotDone: []string{"wire"}}, nil
+			}))
+		s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int64, error) {
+				return charged.Add(1), nil
+			})
+			if err == nil {
+				_, err = idempotency.Step(r.Context(), "wire", func(context.Context) (int64, error) {
+					if began.Add(1) < 3 {
+						return 0, errors.New("no answer")
 					}
-					t.Error("a client never got its answer")
-				})
+					return wired.Add(1), nil
+				}, idempotency.AtMostOnce())
 			}
-			all.Wait()
-			require.EqualValues(t, 1, charged.Load())
-			require.EqualValues(t, 1, wired.Load())
-			require.EqualValues(t, 3, began.Load())
-			require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
-		})
-	}
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusBadGateway)
+				return
+			}
+			w.WriteHeader(http.StatusCreated)
+		})))
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+					got, err := s.Try(context.Background(), guardtest.Call{Key: "k"})
+					if err != nil || got.Status == http.StatusCreated {
+						return
+					}
+					time.Sleep(time.Millisecond) // on a busy machine the others need the processor
+				}
+				t.Error("a client never got its answer")
+			})
+		}
+		all.Wait()
+		require.EqualValues(t, 1, charged.Load())
+		require.EqualValues(t, 1, wired.Load())
+		require.EqualValues(t, 3, began.Load())
+		require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
+	})
 }

@@ -106,20 +106,17 @@ func TestRebindingIsSaidByTheRun(t *testing.T) {
 func TestRequestCannotBeCorrectedByDefault(t *testing.T) {
 	t.Parallel()
 	for recovery, after := range map[idempotency.Recovery]time.Duration{idempotency.Rerun: time.Minute, idempotency.Hold: 15 * time.Minute} {
-		t.Run(recovery.String(), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				h, opts := validating(idempotency.WithRecovery(recovery))
-				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), opts...).Handler(h))
-				require.Equal(t, http.StatusUnprocessableEntity, post(t, s, "empty").Status)
-				time.Sleep(after - time.Nanosecond)
-				guardtest.RequireProblem(t, post(t, s, "100"), http.StatusConflict, problem.KeyReused)
-				require.EqualValues(t, 1, h.Runs.Load())
-				time.Sleep(time.Nanosecond)
-				got := post(t, s, "100")
-				require.Equal(t, http.StatusCreated, got.Status)
-				require.Equal(t, "1", got.Header.Get("Attempt"))
-			})
+		guardtest.Bubble(t, recovery.String(), func(t *testing.T) {
+			h, opts := validating(idempotency.WithRecovery(recovery))
+			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), opts...).Handler(h))
+			require.Equal(t, http.StatusUnprocessableEntity, post(t, s, "empty").Status)
+			time.Sleep(after - time.Nanosecond)
+			guardtest.RequireProblem(t, post(t, s, "100"), http.StatusConflict, problem.KeyReused)
+			require.EqualValues(t, 1, h.Runs.Load())
+			time.Sleep(time.Nanosecond)
+			got := post(t, s, "100")
+			require.Equal(t, http.StatusCreated, got.Status)
+			require.Equal(t, "1", got.Header.Get("Attempt"))
 		})
 	}
 }
@@ -129,21 +126,18 @@ func TestRequestCannotBeCorrectedByDefault(t *testing.T) {
 func TestKeyOfWhatMayHaveHappenedIsNotRebound(t *testing.T) {
 	t.Parallel()
 	for name, statuses := range map[string][]int{"failed": {500, 422, 422}, "step": {422}, "begun": {422}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				h, opts := validating(nil, idempotency.WithRebinding(true))
-				if name == "failed" {
-					h.Handler = func(w http.ResponseWriter, _ *http.Request, run int64) { w.WriteHeader(statuses[run-1]) }
-				}
-				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), opts...).Handler(h))
-				for _, status := range statuses {
-					require.Equal(t, status, post(t, s, name).Status)
-				}
-				guardtest.RequireProblem(t, post(t, s, "100"), http.StatusConflict, problem.KeyReused)
-				time.Sleep(24*time.Hour - time.Nanosecond)
-				guardtest.RequireProblem(t, post(t, s, "100"), http.StatusConflict, problem.KeyReused)
-			})
+		guardtest.Bubble(t, name, func(t *testing.T) {
+			h, opts := validating(nil, idempotency.WithRebinding(true))
+			if name == "failed" {
+				h.Handler = func(w http.ResponseWriter, _ *http.Request, run int64) { w.WriteHeader(statuses[run-1]) }
+			}
+			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), opts...).Handler(h))
+			for _, status := range statuses {
+				require.Equal(t, status, post(t, s, name).Status)
+			}
+			guardtest.RequireProblem(t, post(t, s, "100"), http.StatusConflict, problem.KeyReused)
+			time.Sleep(24*time.Hour - time.Nanosecond)
+			guardtest.RequireProblem(t, post(t, s, "100"), http.StatusConflict, problem.KeyReused)
 		})
 	}
 }
@@ -191,21 +185,18 @@ func (s *resending) Claim(ctx context.Context, key string, c store.Claim) (store
 func TestLateClaimOfWhatWasTurnedAwayIsInert(t *testing.T) {
 	t.Parallel()
 	for recovery, late := range map[idempotency.Recovery]time.Duration{idempotency.Rerun: time.Minute, idempotency.Hold: 15 * time.Minute} {
-		t.Run(recovery.String(), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				st := &resending{MemoryStore: idempotency.NewMemoryStore()}
-				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
-					w.WriteHeader(map[bool]int{true: http.StatusTooManyRequests, false: http.StatusCreated}[run == 1])
-				}}
-				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st, idempotency.WithRecovery(recovery)).Handler(h))
-				require.Equal(t, http.StatusTooManyRequests, s.Do(t, guardtest.Call{Key: "k"}).Status)
-				time.Sleep(late - time.Nanosecond)
-				rec, err := st.again[0]()
-				require.NoError(t, err)
-				require.False(t, rec.Mine)
-				require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
-			})
+		guardtest.Bubble(t, recovery.String(), func(t *testing.T) {
+			st := &resending{MemoryStore: idempotency.NewMemoryStore()}
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
+				w.WriteHeader(map[bool]int{true: http.StatusTooManyRequests, false: http.StatusCreated}[run == 1])
+			}}
+			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st, idempotency.WithRecovery(recovery)).Handler(h))
+			require.Equal(t, http.StatusTooManyRequests, s.Do(t, guardtest.Call{Key: "k"}).Status)
+			time.Sleep(late - time.Nanosecond)
+			rec, err := st.again[0]()
+			require.NoError(t, err)
+			require.False(t, rec.Mine)
+			require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
 		})
 	}
 }
