@@ -40,34 +40,18 @@ func holdClaim() store.Claim {
 	return c
 }
 
-// A beforeScript calls a function before a script is sent, which may fail it.
-type beforeScript struct {
-	failing // for the hooks of other commands
-	digest  string
-	call    atomic.Pointer[func() error]
-}
-
-func (b *beforeScript) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if args := cmd.Args(); len(args) > 1 && args[1] == b.digest {
-			if call := b.call.Swap(nil); call != nil {
-				if err := (*call)(); err != nil {
-					cmd.SetErr(err)
-					return err
-				}
-			}
-		}
-		return next(ctx, cmd)
-	}
-}
-
 // storeBefore returns a store that calls a function once, before it sends the script.
 func storeBefore(t *testing.T, server *redistest.Server, script string, call func() error) *idempotency.RedisStore {
 	t.Helper()
-	client := guardtest.RedisClientAt(t, server.Addr, func(*redis.Options) {})
-	hook := &beforeScript{digest: redisproto.Digests()[script]}
-	hook.call.Store(&call)
-	client.AddHook(hook)
+	digest, called := redisproto.Digests()[script], atomic.Bool{}
+	client := newClient(t, &redis.Options{Addr: server.Addr, ContextTimeoutEnabled: true}, func(ctx context.Context, s sending) error {
+		if args := s.cmds[0].Args(); !s.pipeline && len(args) > 1 && args[1] == digest && !called.Swap(true) {
+			if err := call(); err != nil {
+				return s.fail(err)
+			}
+		}
+		return s.next(ctx)
+	})
 	return guardtest.RedisStore(t, client)
 }
 
@@ -225,7 +209,7 @@ func TestRedisIndexKeepsWhatCannotBeRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			client := guardtest.RedisClient(t, server.Addr)
 			if old {
-				client.AddHook(oldWords{})
+				client.AddHook(hook(oldWords))
 			}
 			indexKeepsWhatCannotBeRead(t, server, guardtest.RedisStore(t, client))
 		})
@@ -254,23 +238,15 @@ func indexKeepsWhatCannotBeRead(t *testing.T, server *redistest.Server, s *idemp
 }
 
 // oldWords puts before the error of a script what Redis 6.2 puts there.
-type oldWords struct{ redis.Hook }
-
-func (oldWords) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (oldWords) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-
-func (oldWords) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		err := next(ctx, cmds)
-		for _, cmd := range cmds {
-			if redis.HasErrorPrefix(cmd.Err(), "WRONGTYPE") {
-				err = serverError("ERR Error running script (call to f_0): @user_script:8: " + cmd.Err().Error())
-				cmd.SetErr(err)
-			}
+func oldWords(ctx context.Context, s sending) error {
+	err := s.next(ctx)
+	for _, cmd := range s.cmds {
+		if s.pipeline && redis.HasErrorPrefix(cmd.Err(), "WRONGTYPE") {
+			err = serverError("ERR Error running script (call to f_0): @user_script:8: " + cmd.Err().Error())
+			cmd.SetErr(err)
 		}
-		return err
 	}
+	return err
 }
 
 // A listing walks through the masters of a Cluster one after another. When they are other ones, its

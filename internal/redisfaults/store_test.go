@@ -360,10 +360,13 @@ func TestRedisHookThatRefuses(t *testing.T) {
 	t.Parallel()
 	master := redistest.Start(t)
 	redistest.StartReplica(t, master)
-	client := redis.NewClient(&redis.Options{Addr: master.Addr, ContextTimeoutEnabled: true})
-	t.Cleanup(func() { _ = client.Close() })
-	var hook refusingHook
-	client.AddHook(&hook)
+	var commands, pipelines atomic.Bool // whether they are refused; only the error of the call says so
+	client := newClient(t, &redis.Options{Addr: master.Addr, ContextTimeoutEnabled: true}, func(ctx context.Context, s sending) error {
+		if s.pipeline && pipelines.Load() || !s.pipeline && commands.Load() {
+			return guardtest.ErrDown
+		}
+		return s.next(ctx)
+	})
 	plain, durable := guardtest.RedisStore(t, client), guardtest.RedisStore(t, client, idempotency.WithReplicas(1, guardtest.Patience))
 	ctx, c := t.Context(), guardtest.RedisClaim()
 	key, large := guardtest.RedisKey(), guardtest.RedisKey()
@@ -373,7 +376,7 @@ func TestRedisHookThatRefuses(t *testing.T) {
 	}
 	require.NoError(t, plain.Complete(ctx, large, c.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
 
-	hook.pipelines.Store(true)
+	pipelines.Store(true)
 	_, err := durable.Claim(ctx, key, guardtest.RedisClaim())
 	require.ErrorIs(t, err, guardtest.ErrDown)
 	_, err = plain.Claim(ctx, large, guardtest.RedisClaim())
@@ -385,37 +388,14 @@ func TestRedisHookThatRefuses(t *testing.T) {
 	_, err = plain.List(ctx, store.Query{})
 	require.ErrorIs(t, err, guardtest.ErrDown)
 
-	hook.pipelines.Store(false)
-	hook.commands.Store(true)
+	pipelines.Store(false)
+	commands.Store(true)
 	_, err = plain.Claim(ctx, key, guardtest.RedisClaim())
 	require.ErrorIs(t, err, guardtest.ErrDown)
 	require.ErrorIs(t, plain.Complete(ctx, key, c.Owner, store.Completion{Answer: []byte("x"), TTL: time.Hour}), guardtest.ErrDown)
 	require.ErrorIs(t, plain.Renew(ctx, key, c.Owner), guardtest.ErrDown)
 	_, err = plain.Get(ctx, key)
 	require.ErrorIs(t, err, guardtest.ErrDown)
-}
-
-// A refusingHook executes nothing. Only the error of the call says so.
-type refusingHook struct{ commands, pipelines atomic.Bool }
-
-func (h *refusingHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h *refusingHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if h.commands.Load() {
-			return guardtest.ErrDown
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (h *refusingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if h.pipelines.Load() {
-			return guardtest.ErrDown
-		}
-		return next(ctx, cmds)
-	}
 }
 
 // A failover that forgets a release under Hold holds a key of which nothing has run.
