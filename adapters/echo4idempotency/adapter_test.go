@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/labstack/echo/v4"
+	"github.com/labstack/echo/v4/middleware"
+	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
 	"example.com/idempotency/adapters/echo4idempotency"
@@ -53,6 +55,9 @@ func asMiddleware(of any) echo.MiddlewareFunc {
 func handler(of frametest.Link) echo.HandlerFunc {
 	return func(c echo.Context) error { return of(link{Context: c}) }
 }
+
+// writer is that of the response.
+func writer(c echo.Context) http.ResponseWriter { return c.Response() }
 
 func newEcho() *echo.Echo {
 	e := echo.New()
@@ -125,57 +130,13 @@ func adapter() frametest.Adapter {
 	}
 }
 
-// misplaced are what people write around echo's next. The last one answers into the record, but for the
-// errors of handlers.
-var misplaced = map[string]func(*idempotency.Guard) any{
-	"WrapMiddleware": func(g *idempotency.Guard) any { return echo.WrapMiddleware(g.Handler) },
-	"WrapMiddleware, with a function between": func(g *idempotency.Guard) any {
-		return echo.WrapMiddleware(func(next http.Handler) http.Handler { return g.Handler(http.HandlerFunc(next.ServeHTTP)) })
-	},
-	"WrapMiddleware, with a function around": func(g *idempotency.Guard) any {
-		return echo.WrapMiddleware(func(next http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				g.Handler(next).ServeHTTP(struct{ http.ResponseWriter }{w}, r)
-			})
-		})
-	},
-	"by hand": byHand(func(guarded func(http.ResponseWriter, *http.Request), c echo.Context) {
-		guarded(c.Response(), c.Request())
-	}),
-	"by hand, in a goroutine": byHand(func(guarded func(http.ResponseWriter, *http.Request), c echo.Context) {
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			guarded(c.Response(), c.Request())
-		}()
-		<-done
-	}),
-	"by hand, with the writer": func(g *idempotency.Guard) any {
-		return echo.MiddlewareFunc(func(next echo.HandlerFunc) echo.HandlerFunc {
-			return func(c echo.Context) (err error) {
-				outer := c.Response()
-				defer c.SetResponse(outer)
-				g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					c.SetRequest(r)
-					c.SetResponse(echo.NewResponse(w, c.Echo()))
-					err = next(c)
-				})).ServeHTTP(outer, c.Request())
-				return err
-			}
-		})
-	},
-}
-
-func byHand(call func(func(http.ResponseWriter, *http.Request), echo.Context)) func(*idempotency.Guard) any {
-	return func(g *idempotency.Guard) any {
-		return echo.MiddlewareFunc(func(next echo.HandlerFunc) echo.HandlerFunc {
-			return func(c echo.Context) (err error) {
-				call(g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { err = next(c) })).ServeHTTP, c)
-				return err
-			}
-		})
-	}
-}
+// misplaced are what people write around echo's next.
+var misplaced = frametest.EchoMisplaced(echo.WrapMiddleware, writer, func(c echo.Context, w http.ResponseWriter, r *http.Request) func() {
+	outer := c.Response()
+	c.SetRequest(r)
+	c.SetResponse(echo.NewResponse(w, c.Echo()))
+	return func() { c.SetResponse(outer) }
+})
 
 // Beside a guard that only looks on, a handler can fail after it has answered, and middleware can have a
 // writer of its own.
@@ -206,28 +167,11 @@ func TestShadowOfEchosWriter(t *testing.T) {
 
 func TestLostContext(t *testing.T) {
 	t.Parallel()
-	for name, middleware := range map[string]func(func(http.Handler) http.Handler) echo.MiddlewareFunc{
-		"WrapMiddleware": echo.WrapMiddleware,
-		"by hand": func(timeout func(http.Handler) http.Handler) echo.MiddlewareFunc {
-			return func(next echo.HandlerFunc) echo.HandlerFunc {
-				return func(c echo.Context) error {
-					timeout(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { _ = next(c) })).ServeHTTP(c.Response(), c.Request())
-					return nil
-				}
-			}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			frametest.LostContext(t, func(timeout func(http.Handler) http.Handler, guard *idempotency.Guard, charge frametest.Charge) http.Handler {
-				e := newEcho()
-				e.POST("/charges", func(c echo.Context) error {
-					return charge(c, func(text string) { _ = c.String(http.StatusCreated, text) })
-				}, middleware(timeout), echo4idempotency.Middleware(guard))
-				return e
-			})
-		})
-	}
+	frametest.EchoLostContext(t, echo.WrapMiddleware, writer, func(timeout echo.MiddlewareFunc, guard *idempotency.Guard, charge echo.HandlerFunc) http.Handler {
+		e := newEcho()
+		e.POST("/charges", charge, timeout, echo4idempotency.Middleware(guard))
+		return e
+	})
 }
 
 func TestSilentRoutes(t *testing.T) {
@@ -238,4 +182,13 @@ func TestSilentRoutes(t *testing.T) {
 		e.POST("/silent/:id", echo.WrapHandler(h))
 		return frametest.ServeHTTP(t, e)
 	})
+}
+
+func TestBodyLimitInFrontOfTheGuard(t *testing.T) {
+	t.Parallel()
+	guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope)
+	require.NoError(t, err)
+	e := newEcho()
+	e.POST("/charges", charged, middleware.BodyLimit("10B"), echo4idempotency.Middleware(guard))
+	frametest.TooLarge(t, e)
 }

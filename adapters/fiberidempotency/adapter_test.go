@@ -186,17 +186,8 @@ func upload(t *testing.T, url, content string) frametest.Answer {
 		require.NoError(t, err)
 	}
 	require.NoError(t, w.Close())
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, &b)
-	require.NoError(t, err)
-	r.Header.Set("Content-Type", w.FormDataContentType())
-	r.Header.Set("Idempotency-Key", "upload")
-	r.Header.Set(frametest.TenantHeader, "tenant")
-	resp, err := http.DefaultClient.Do(r)
-	require.NoError(t, err)
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	return frametest.Answer{Status: resp.StatusCode, Body: string(body), Replayed: resp.Header.Get("Idempotent-Replayed") == "true"}
+	got, _ := frametest.PostBody(t, url, b.String(), map[string]string{"Content-Type": w.FormDataContentType()})
+	return got
 }
 
 // fasthttp parses a form before any handler runs, and keeps its parts in no order. The same form is
@@ -472,16 +463,8 @@ func TestAnswerWithoutAType(t *testing.T) {
 		return c.SendString("done")
 	})
 	for range 2 {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, http.NoBody)
-		require.NoError(t, err)
-		r.Header.Set("Idempotency-Key", "k")
-		r.Header.Set(frametest.TenantHeader, "a")
-		resp, err := http.DefaultClient.Do(r)
-		require.NoError(t, err)
-		body, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		require.Equal(t, "done", string(body))
-		require.NotContains(t, resp.Header, "Content-Type")
+		got, header := frametest.PostBody(t, url, "", nil)
+		require.Equal(t, "done", got.Body)
+		require.NotContains(t, header, "Content-Type")
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -22,7 +21,7 @@ import (
 // which there is nothing, and hide a form for each payee.
 func TestCompressedFormDoesNotHideThePayee(t *testing.T) {
 	t.Parallel()
-	form := func(t *testing.T, boundary string) io.Reader {
+	form := func(t *testing.T, boundary string) string {
 		var b bytes.Buffer
 		w := gzip.NewWriter(&b)
 		w.Comment = "\r\n--" + boundary + "\r\n\r\n\r\n--" + boundary + "--\r\n"
@@ -31,7 +30,7 @@ func TestCompressedFormDoesNotHideThePayee(t *testing.T) {
 			require.NoError(t, err)
 		}
 		require.NoError(t, w.Close())
-		return &b
+		return b.String()
 	}
 	for name, config := range map[string]fiber.Config{"parsed": {}, "not parsed": {DisablePreParseMultipartForm: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -39,18 +38,10 @@ func TestCompressedFormDoesNotHideThePayee(t *testing.T) {
 			guarded, _ := newGuard(t)
 			url := serve(t, fiber.New(config), guarded, func(c fiber.Ctx) error { return c.SendString(c.FormValue("payee")) })
 			pay := func(payee string) frametest.Answer {
-				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, form(t, payee))
-				require.NoError(t, err)
-				r.Header.Set("Content-Type", "multipart/form-data; boundary="+payee)
-				r.Header.Set("Content-Encoding", "gzip")
-				r.Header.Set("Idempotency-Key", "pay")
-				r.Header.Set(frametest.TenantHeader, "tenant")
-				resp, err := http.DefaultClient.Do(r)
-				require.NoError(t, err)
-				defer func() { _ = resp.Body.Close() }()
-				got, err := io.ReadAll(resp.Body)
-				require.NoError(t, err)
-				return frametest.Answer{Status: resp.StatusCode, Body: string(got), Replayed: resp.Header.Get("Idempotent-Replayed") == "true"}
+				got, _ := frametest.PostBody(t, url, form(t, payee), map[string]string{
+					"Content-Type": "multipart/form-data; boundary=" + payee, "Content-Encoding": "gzip",
+				})
+				return got
 			}
 			require.Equal(t, frametest.Answer{Status: 200, Body: "alice"}, pay("alice"))
 			require.Equal(t, http.StatusConflict, pay("bob").Status)

@@ -216,22 +216,10 @@ func TestTypeInUpperCaseIsAnotherPayload(t *testing.T) {
 		_ = c.ShouldBind(&o)
 		c.String(http.StatusCreated, o.To)
 	})
-	pay := func(contentType string) (status int, answer string) {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"?to=mallory", strings.NewReader(`{"to":"bob"}`))
-		require.NoError(t, err)
-		r.SetBasicAuth("alice", "secret")
-		r.Header.Set("Content-Type", contentType)
-		r.Header.Set("Idempotency-Key", "k")
-		resp, err := http.DefaultClient.Do(r)
-		require.NoError(t, err)
-		defer resp.Body.Close()
-		body, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		return resp.StatusCode, string(body)
+	pay := func(contentType string) frametest.Answer {
+		got, _ := frametest.PostBody(t, url+"?to=mallory", `{"to":"bob"}`, map[string]string{"Content-Type": contentType})
+		return got
 	}
-	status, answer := pay("application/json")
-	require.Equal(t, http.StatusCreated, status)
-	require.Equal(t, "bob", answer)
-	status, _ = pay("Application/JSON")
-	require.Equal(t, http.StatusConflict, status)
+	require.Equal(t, frametest.Answer{Status: http.StatusCreated, Body: "bob"}, pay("application/json"))
+	require.Equal(t, http.StatusConflict, pay("Application/JSON").Status)
 }

@@ -31,6 +31,17 @@ func Post(t testing.TB, url string) Answer {
 	return told(send(t, url, small, "tenant", "key"))
 }
 
+// PostBody is Post with another body and further fields, and returns the header of the answer, too.
+func PostBody(t testing.TB, url, body string, fields map[string]string) (Answer, http.Header) {
+	t.Helper()
+	c := Case{Method: http.MethodPost, Body: body, Header: small.Header.Clone()}
+	for name, value := range fields {
+		c.Header.Set(name, value)
+	}
+	got := send(t, url, c, "tenant", "key")
+	return told(got), got.header
+}
+
 // PostSettled is Post after a run whose client has its answer, or has lost its connection, a moment
 // before the run is settled.
 func PostSettled(t testing.TB, url string) Answer {
