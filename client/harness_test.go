@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,6 +23,8 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/client"
 	"example.com/idempotency/client/profile"
+	"example.com/idempotency/internal/leaktest"
+	"example.com/idempotency/internal/redistest"
 )
 
 const (
@@ -290,4 +294,18 @@ func serveTLS(t testing.TB) string {
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	return s.URL
+}
+
+// TestMain fails the package if a test leaves a goroutine behind that runs code of the
+// library, or waits for an answer.
+func TestMain(m *testing.M) {
+	redistest.AtOnce(8)
+	code := m.Run()
+	for _, pkg := range []string{"example.com/idempotency", "net/http.(*persistConn)"} {
+		if left := leaktest.Left(pkg, 5*time.Second); code == 0 && left != "" {
+			fmt.Fprintf(os.Stderr, "goroutines left behind:\n%s\n", left)
+			code = 1
+		}
+	}
+	os.Exit(code)
 }

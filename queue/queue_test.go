@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -340,4 +341,34 @@ func TestFieldsOfManyElements(t *testing.T) {
 	require.Equal(t, one, payload(body(`{"a":1,"c":4}`)))
 	require.NotEqual(t, one, payload(body(`{"a":2}`)))
 	require.NotEqual(t, one, payload(body(`{"b":1}`)))
+}
+
+// A caller that is called like the scope of a queue neither finds the records of its messages nor stands
+// in their way.
+func TestCallerIsNoQueue(t *testing.T) {
+	t.Parallel()
+	guard, err := idempotency.New(idempotency.NewMemoryStore(), func(r *http.Request) (string, error) {
+		user, _, _ := r.BasicAuth()
+		return user, nil
+	})
+	require.NoError(t, err)
+	requests := &guardtest.Counter{}
+	h := guard.Handler(requests)
+	message := queue.Message{Queue: "orders", ID: "1"}
+	for user, want := range map[string]int{message.Key().Scope: http.StatusForbidden, "queue:orders": http.StatusCreated, "orders": http.StatusCreated} {
+		r := httptest.NewRequest(http.MethodPost, "/orders", http.NoBody)
+		r.SetBasicAuth(user, "any")
+		r.Header.Set("Idempotency-Key", message.ID)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		require.Equal(t, want, w.Code, "%q", user)
+	}
+	require.EqualValues(t, 2, requests.Runs.Load())
+	runs := 0
+	for range 2 {
+		todo, err := queue.Handle(t.Context(), guard, message, func(context.Context) error { runs++; return nil })
+		require.NoError(t, err)
+		require.Equal(t, queue.Ack, todo)
+	}
+	require.Equal(t, 1, runs)
 }
