@@ -160,24 +160,6 @@ func TestNeitherResponseNorError(t *testing.T) {
 	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
 }
 
-// A server that sends the rest of an answer slowly does not keep the next attempt waiting.
-func TestSlowRestOfADiscardedAnswer(t *testing.T) {
-	t.Parallel()
-	var requests atomic.Int64
-	s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if requests.Add(1) > 1 {
-			w.WriteHeader(http.StatusCreated)
-			return
-		}
-		w.WriteHeader(http.StatusServiceUnavailable)
-		_ = http.NewResponseController(w).Flush()
-		<-r.Context().Done()
-	}))
-	got, err := send(newTransport(t, newBase(t), quick), post(t.Context(), s.URL, "{}"))
-	require.NoError(t, err)
-	require.Equal(t, http.StatusCreated, got.status)
-}
-
 func TestBodyThatNeverComesEndsWithTheContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -182,7 +182,7 @@ func TestRegisteredProtocolThatLeavesNoTrace(t *testing.T) {
 	other.requireOneKey(t, 4)
 }
 
-// The answer that switches protocols is the beginning of a conversation.
+// The answer that switches protocols is the beginning of a conversation. The context of the attempt ends with it.
 func TestSwitchingProtocols(t *testing.T) {
 	t.Parallel()
 	s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -199,7 +199,13 @@ func TestSwitchingProtocols(t *testing.T) {
 	r := request(t.Context(), http.MethodGet, s.URL, http.NoBody)
 	r.Header.Set("Connection", "Upgrade")
 	r.Header.Set("Upgrade", "echo")
-	resp, err := newTransport(t, newBase(t), client.WithAttempts(1), client.WithTimeout(5e9)).RoundTrip(r)
+	var attempt context.Context
+	plain := newBase(t)
+	base := roundTripper(func(r *http.Request) (*http.Response, error) {
+		attempt = r.Context()
+		return plain.RoundTrip(r)
+	})
+	resp, err := newTransport(t, base, client.WithAttempts(1), client.WithTimeout(5e9)).RoundTrip(r)
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	conn, ok := resp.Body.(io.ReadWriteCloser)
@@ -210,6 +216,9 @@ func TestSwitchingProtocols(t *testing.T) {
 	_, err = io.ReadFull(conn, echo)
 	require.NoError(t, err)
 	require.Equal(t, "ping", string(echo))
+	require.NoError(t, attempt.Err())
+	require.NoError(t, resp.Body.Close())
+	require.ErrorIs(t, attempt.Err(), context.Canceled)
 }
 
 // A request that is sent once does not count twice: neither over HTTP/2, nor when the base asks for

@@ -20,6 +20,8 @@ import (
 	"example.com/idempotency/client/profile"
 )
 
+// How old a key may be, and what is known of one that was sent before.
+
 const expiryField = "Idempotency-TTL"
 
 // patient makes a transport that goes on for a day, with a try each minute.

@@ -15,6 +15,8 @@ import (
 	"example.com/idempotency/client"
 )
 
+// What bounds attempts: a breaker, and a budget for retries.
+
 var errOpen = errors.New("open")
 
 // A breaker notes what it is told.

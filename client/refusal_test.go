@@ -193,40 +193,50 @@ func TestOnlyTheOneWhoRanItMaySpeakAfterDoubt(t *testing.T) {
 	}
 }
 
-// With an error writer of its own, the guard still says what its refusal is, and the client
-// hears it.
+// One key in flight is waited for, until its answer is there, and one that was used for another request is
+// refused. With an error writer of its own, the guard still says what its refusal is, and the client hears it.
 func TestRefusalUnderAnErrorWriterIsHeard(t *testing.T) {
 	t.Parallel()
-	begun, leave := make(chan struct{}), make(chan struct{})
-	writer := idempotency.WithErrorWriter(func(w http.ResponseWriter, _ *http.Request, p problem.Document) {
-		http.Error(w, "sorry", p.Status)
-	})
-	s := serve(t, newGuard(t, idempotency.NewMemoryStore(), writer).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		close(begun)
-		<-leave
-		w.WriteHeader(http.StatusCreated)
-	})))
-	base := newBase(t)
-	first, transport := make(chan error, 1), newTransport(t, base)
-	go func() {
-		_, err := send(transport, post(client.WithKey(t.Context(), "k"), s.URL, "{}"))
-		first <- err
-	}()
-	<-begun
-	var once atomic.Bool
-	got, err := send(newTransport(t, base, quick, client.WithObserver(func(_ context.Context, e client.Event) {
-		if e.Kind == client.EventRetry && !once.Swap(true) {
-			close(leave)
-		}
-	})), post(client.WithKey(t.Context(), "k"), s.URL, "{}"))
-	require.NoError(t, err)
-	require.NoError(t, <-first)
-	require.Equal(t, http.StatusCreated, got.status)
-	require.True(t, once.Load(), "the second was to find the first in flight")
+	sorry := func(w http.ResponseWriter, _ *http.Request, p problem.Document) { http.Error(w, "sorry", p.Status) }
+	for name, writer := range map[string]idempotency.Option{"its own": nil, "another": idempotency.WithErrorWriter(sorry)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var runs atomic.Int64
+			begun, leave := make(chan struct{}), make(chan struct{})
+			guard := newGuard(t, idempotency.NewMemoryStore(), writer)
+			s := serve(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				runs.Add(1)
+				close(begun)
+				<-leave
+				w.WriteHeader(http.StatusCreated)
+				_, _ = io.WriteString(w, "done")
+			})))
+			base := newBase(t)
+			first, transport := make(chan error, 1), newTransport(t, base)
+			go func() {
+				_, err := send(transport, post(client.WithKey(t.Context(), "k"), s.URL, "{}"))
+				first <- err
+			}()
+			<-begun
+			var once atomic.Bool
+			got, err := send(newTransport(t, base, quick, client.WithObserver(func(_ context.Context, e client.Event) {
+				if e.Kind == client.EventRetry && !once.Swap(true) {
+					close(leave)
+				}
+			})), post(client.WithKey(t.Context(), "k"), s.URL, "{}"))
+			require.NoError(t, err)
+			require.NoError(t, <-first)
+			require.Equal(t, http.StatusCreated, got.status)
+			require.Equal(t, "done", got.body)
+			require.True(t, client.Replayed(got.resp))
+			require.True(t, once.Load(), "the second was to find the first in flight")
+			require.EqualValues(t, 1, runs.Load())
 
-	_, err = send(newTransport(t, base, quick), post(client.WithKey(t.Context(), "k"), s.URL, "other"))
-	require.ErrorIs(t, err, client.ErrKeyReused)
-	require.NotErrorIs(t, err, client.ErrOutcomeUnknown)
+			_, err = send(newTransport(t, base, quick), post(client.WithKey(t.Context(), "k"), s.URL, "other"))
+			require.ErrorIs(t, err, client.ErrKeyReused)
+			require.NotErrorIs(t, err, client.ErrOutcomeUnknown)
+		})
+	}
 }
 
 // A key that was used with other bytes may have been used by an earlier attempt, of a
@@ -348,51 +358,6 @@ func TestPanicOfTheObserverIsContained(t *testing.T) {
 	require.Equal(t, 201, got.status)
 	require.Equal(t, 3, strings.Count(logged.String(), "observer panicked"))
 	require.Contains(t, logged.String(), "expected by the test")
-}
-
-// The error comes through http.Client whole.
-func TestErrorThroughHTTPClient(t *testing.T) {
-	t.Parallel()
-	c := &http.Client{Transport: newTransport(t, answering(answer{err: errReset}), quick)}
-	resp, err := c.Do(post(t.Context(), place, "{}")) //nolint:bodyclose // there is none
-	require.Nil(t, resp)
-	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
-	require.ErrorIs(t, err, errReset)
-	require.NotEmpty(t, failure(t, err).Key)
-}
-
-// With a key that has been refused, nothing is retried; with one in flight, the answer
-// comes when it is there.
-func TestDuplicateGetsTheAnswerOfTheFirst(t *testing.T) {
-	t.Parallel()
-	var runs atomic.Int64
-	begun, finish := make(chan struct{}), make(chan struct{})
-	h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		runs.Add(1)
-		close(begun)
-		<-finish
-		_, _ = io.WriteString(w, "done")
-	})
-	s := serve(t, newGuard(t, idempotency.NewMemoryStore()).Handler(h))
-	base := newBase(t)
-	first, transport := make(chan error, 1), newTransport(t, base)
-	go func() {
-		_, err := send(transport, post(client.WithKey(t.Context(), "k"), s.URL, "{}"))
-		first <- err
-	}()
-	<-begun
-	var once atomic.Bool
-	second := newTransport(t, base, client.WithObserver(func(_ context.Context, e client.Event) {
-		if e.Kind == client.EventRetry && !once.Swap(true) {
-			close(finish)
-		}
-	}))
-	got, err := send(second, post(client.WithKey(t.Context(), "k"), s.URL, "{}"))
-	require.NoError(t, err)
-	require.NoError(t, <-first)
-	require.Equal(t, "done", got.body)
-	require.True(t, client.Replayed(got.resp))
-	require.EqualValues(t, 1, runs.Load())
 }
 
 // A record that cannot be read does not tell whether anything has run. It may even be a

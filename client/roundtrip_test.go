@@ -180,30 +180,6 @@ func TestCutGzipAnswerIsAskedForAgain(t *testing.T) {
 	require.Empty(t, got.body, "nothing was asked for")
 }
 
-// The context of an answer that switches protocols ends with the conversation.
-func TestContextOfAConversationEnds(t *testing.T) {
-	t.Parallel()
-	var attempt context.Context
-	conn, other := net.Pipe()
-	defer other.Close()
-	base := answering(answer{do: func(r *http.Request) (*http.Response, error) {
-		attempt = r.Context()
-		resp := answer{status: http.StatusSwitchingProtocols}.response(r)
-		resp.Body = conn
-		return resp, nil
-	}})
-	resp, err := newTransport(t, base).RoundTrip(request(t.Context(), http.MethodGet, place, http.NoBody))
-	require.NoError(t, err)
-	require.NoError(t, attempt.Err())
-	go func() { _, _ = io.WriteString(other, "ping") }()
-	got := make([]byte, 4)
-	_, err = io.ReadFull(resp.Body, got)
-	require.NoError(t, err)
-	require.Implements(t, (*io.ReadWriteCloser)(nil), resp.Body)
-	require.NoError(t, resp.Body.Close())
-	require.ErrorIs(t, attempt.Err(), context.Canceled)
-}
-
 // A body that the caller has closed, or read to its end, is not in doubt.
 func TestReadAfterTheEndIsNotUnknown(t *testing.T) {
 	t.Parallel()
@@ -398,14 +374,6 @@ func TestErrorContinues(t *testing.T) {
 	got, err := send(newTransport(t, answering(answer{status: 401})), post(failure(t, err).Context(t.Context()), place, "{}"))
 	require.NoError(t, err, "nothing was sent before")
 	require.Equal(t, 401, got.status)
-}
-
-// Verdicts have names, for metrics.
-func TestVerdictsHaveNames(t *testing.T) {
-	t.Parallel()
-	for v, want := range map[client.Verdict]string{0: "none", client.Settled: "settled", client.Retry: "retry", client.InDoubt: "in-doubt", 4: "none"} {
-		require.Equal(t, want, v.String())
-	}
 }
 
 // Several observers are all told.

@@ -380,26 +380,6 @@ func TestClassifyReadsALargeDocumentWithinBounds(t *testing.T) {
 	require.True(t, count.closed.Load())
 }
 
-// The client knows the codes of the server by their text; here they are compared.
-func TestCodesAreThoseOfTheServer(t *testing.T) {
-	t.Parallel()
-	for code, want := range map[problem.Code]client.Verdict{
-		problem.InFlight: client.InDoubt, problem.StoreUnavailable: client.Retry,
-		problem.ShuttingDown: client.Retry, problem.BodyUnreadable: client.Retry,
-		problem.KeyReused: client.Settled, problem.OutcomeUnknown: client.Settled,
-		problem.ResponseNotKept: client.Settled, problem.AnswerUnreadable: client.Settled,
-	} {
-		// With a status that would mean the opposite by itself.
-		status := http.StatusTooManyRequests
-		if want == client.Retry || want == client.InDoubt {
-			status = http.StatusTeapot
-		}
-		resp := refused(status, string(code)).response(nil)
-		require.Equal(t, want, client.Classify(resp, nil), "%s", code)
-		require.NoError(t, resp.Body.Close())
-	}
-}
-
 // The errors of a Transport are judged like any other, also by a Transport above it.
 func TestClassifyKnowsTheErrorsOfTheTransport(t *testing.T) {
 	t.Parallel()
