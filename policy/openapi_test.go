@@ -106,7 +106,6 @@ func documents(t testing.TB) map[string]tree {
 
 // The documents go to the directory that scripts/check-openapi.sh names, for a linter.
 func TestDocumentsForTheLinter(t *testing.T) {
-	t.Parallel()
 	dir := os.Getenv("OPENAPI_DIR")
 	if dir == "" {
 		dir = t.TempDir()
@@ -123,7 +122,6 @@ func TestDocumentsForTheLinter(t *testing.T) {
 
 // Each reference leads to something, and each component is used.
 func TestReferencesOfTheFragment(t *testing.T) {
-	t.Parallel()
 	for name, document := range documents(t) {
 		used := make(map[string]bool)
 		var walk func(v any)
@@ -155,7 +153,6 @@ func TestReferencesOfTheFragment(t *testing.T) {
 
 // Each status that a request can be refused with is described, with the codes that it may have.
 func TestResponsesOfTheFragment(t *testing.T) {
-	t.Parallel()
 	p := guardOf(t, "", idempotency.WithMismatchStatus(422), idempotency.WithPolicyURL("https://api.test/keys")).Policy()
 	fragment := parse(t, p.OpenAPI())
 	count := 0
@@ -182,7 +179,6 @@ func TestResponsesOfTheFragment(t *testing.T) {
 
 // The schema of a problem has the members of the document that a guard sends.
 func TestSchemaIsThatOfTheDocument(t *testing.T) {
-	t.Parallel()
 	schema := at(t, parse(t, charges.OpenAPI()), "components", "schemas", "IdempotencyProblem")
 	properties := at(t, schema, "properties").(tree)
 	typ := reflect.TypeFor[problem.Document]()
@@ -212,7 +208,6 @@ func contains(list any, value string) bool {
 // The pattern of the parameter accepts a key exactly if a guard does. It does not look at what
 // follows a quoted key, because that may be a parameter.
 func TestPatternOfTheKey(t *testing.T) {
-	t.Parallel()
 	values := []string{
 		"", `""`, "abc", `"abc"`, "ü", `"ü"`, `"a`, `"\"\\"`, `"\a"`, `"\"`, "a b", `"a b"`, "\x7f", "\"\x7f\"",
 		strings.Repeat("x", 255), strings.Repeat("x", 256), `"` + strings.Repeat("x", 255) + `"`, `"` + strings.Repeat("x", 256) + `"`,
@@ -240,7 +235,6 @@ func TestPatternOfTheKey(t *testing.T) {
 
 // A key that is not in a header field has no parameter.
 func TestKeyInTheBodyHasNoParameter(t *testing.T) {
-	t.Parallel()
 	p := charges
 	p.Key.Header = ""
 	fragment := parse(t, p.OpenAPI())
@@ -251,7 +245,6 @@ func TestKeyInTheBodyHasNoParameter(t *testing.T) {
 
 // What a document says itself stays as it is.
 func TestDescribeKeepsWhatTheDocumentSays(t *testing.T) {
-	t.Parallel()
 	const document = `{
 		"openapi": "3.1.0", "x-number": 12345678901234567890, "x-fraction": 1.10,
 		"paths": {"/charges": {"get": {"responses": {"200": {}}}, "post": {"responses": {
@@ -284,7 +277,6 @@ func TestDescribeKeepsWhatTheDocumentSays(t *testing.T) {
 
 // A program that has declared the field does not get it twice, which OpenAPI forbids.
 func TestDescribeAddsTheParameterOnce(t *testing.T) {
-	t.Parallel()
 	const field = `{"name": "idempotency-key", "in": "header", "schema": {"type": "string"}}`
 	for name, tt := range map[string]struct {
 		item, operation, components string
@@ -307,7 +299,6 @@ func TestDescribeAddsTheParameterOnce(t *testing.T) {
 }
 
 func TestDescribeRefusesWhatIsNotADocument(t *testing.T) {
-	t.Parallel()
 	for document, want := range map[string]string{
 		``:                                     "EOF",
 		`{`:                                    "unexpected EOF",

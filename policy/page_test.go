@@ -47,7 +47,6 @@ func elements(t *testing.T, page string, f func(name string, attributes map[stri
 }
 
 func TestPageCanBeReadByEveryone(t *testing.T) {
-	t.Parallel()
 	payouts := charges
 	payouts.Route = "POST /payouts"
 	w := get(policy.Handler(charges, payouts), http.MethodGet)
@@ -96,7 +95,6 @@ func TestPageCanBeReadByEveryone(t *testing.T) {
 
 // A label, a method or the name of a field is text, whatever is in it.
 func TestTextIsNotMarkup(t *testing.T) {
-	t.Parallel()
 	const attack = `"><script>alert('%s')</script><b onclick=x>&lt;`
 	p := charges
 	p.Route, p.Methods, p.ExpiryHeader, p.ReplayedHeader, p.ErrorHeader, p.Key.Header = attack, []string{attack, attack}, attack, attack, attack, attack
@@ -128,7 +126,6 @@ func text(t *testing.T, p policy.Policy, id string) string {
 
 // A time is in the unit that people would choose, and is never longer than it is.
 func TestPeriods(t *testing.T) {
-	t.Parallel()
 	for want, d := range map[string]time.Duration{
 		"24 hours": 24 * time.Hour, "7 days": 7 * 24 * time.Hour, "36 hours": 36 * time.Hour, "1 hour": time.Hour,
 		"90 minutes": 90 * time.Minute, "1 minute": time.Minute, "61 seconds": 61 * time.Second, "1 second": time.Second,
@@ -141,7 +138,6 @@ func TestPeriods(t *testing.T) {
 }
 
 func TestSizes(t *testing.T) {
-	t.Parallel()
 	for want, n := range map[string]int64{
 		"1 MiB": 1 << 20, "1 GiB": 1 << 30, "64 KiB": 64 << 10, "1000 bytes": 1000, "1 byte": 1, "1025 bytes": 1025,
 	} {
@@ -152,7 +148,6 @@ func TestSizes(t *testing.T) {
 }
 
 func TestLists(t *testing.T) {
-	t.Parallel()
 	for want, methods := range map[string]string{"POST": "POST", "POST or PATCH": "POST PATCH", "A, B or C": "A B C"} {
 		p := charges
 		p.Methods = strings.Fields(methods)

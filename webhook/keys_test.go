@@ -26,7 +26,6 @@ func (e event) request() (*http.Request, []byte) {
 }
 
 func TestHeaderKey(t *testing.T) {
-	t.Parallel()
 	for name, c := range map[string]struct {
 		header http.Header
 		want   string
@@ -38,7 +37,6 @@ func TestHeaderKey(t *testing.T) {
 		"twice":          {http.Header{"X-Github-Delivery": {"a", "a"}}, "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			got, err := webhook.HeaderKey("x-gitHub-DELIVERY")(event{header: c.header}.request())
 			require.Equal(t, c.fails, err != nil, "%v", err)
 			require.Equal(t, c.want, got)
@@ -48,14 +46,12 @@ func TestHeaderKey(t *testing.T) {
 
 // A function that finds no key in any request is a mistake that must show at start.
 func TestHeaderKeyPanicsWithoutAFieldName(t *testing.T) {
-	t.Parallel()
 	for _, name := range []string{"", "Webhook Id", "Webhook-Id:"} {
 		require.Panics(t, func() { webhook.HeaderKey(name) }, name)
 	}
 }
 
 func TestJSONKey(t *testing.T) {
-	t.Parallel()
 	for body, want := range map[string]string{
 		`{"data":{"id":"evt_1"}}`:                       "evt_1",
 		` { "data" : { "id" : "evt_1" , "x" : 1 } , } `: "!",
@@ -87,7 +83,6 @@ func TestJSONKey(t *testing.T) {
 		``:                                              "!",
 	} {
 		t.Run(body, func(t *testing.T) {
-			t.Parallel()
 			got, err := webhook.JSONKey("data.id")(event{body: body}.request())
 			if want == "!" {
 				require.Error(t, err)
@@ -114,14 +109,12 @@ func TestJSONKeyKeepsNothingOfOtherMembers(t *testing.T) {
 
 // A function that finds no key in any request is a mistake that must show at start.
 func TestJSONKeyPanicsWithoutAPath(t *testing.T) {
-	t.Parallel()
 	for _, path := range []string{"", ".", "data.", "data..id", `data\id`} {
 		require.Panics(t, func() { webhook.JSONKey(path) }, path)
 	}
 }
 
 func TestCloudEventKey(t *testing.T) {
-	t.Parallel()
 	binary := func(id, source string) event {
 		return event{http.Header{"Ce-Id": {id}, "Ce-Source": {source}, "Content-Type": {"application/json"}}, `{"id":"of the data"}`}
 	}
@@ -182,7 +175,6 @@ func TestCloudEventKey(t *testing.T) {
 		"other format":       {http.Header{"Content-Type": {"application/cloudevents+avro"}}, `{"id":"e1","source":"/bank"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			got, err := key(e)
 			require.Error(t, err)
 			require.Empty(t, got)
@@ -192,7 +184,6 @@ func TestCloudEventKey(t *testing.T) {
 
 // The HTTP binding of CloudEvents 1.0.2, section 3.1.3.2, says how fields in binary mode are read.
 func TestCloudEventKeyIsOneInBothModes(t *testing.T) {
-	t.Parallel()
 	keys := map[string]string{}
 	for _, c := range []struct{ attribute, field string }{
 		{"order 1", "order%201"},

@@ -18,7 +18,6 @@ import (
 
 // TestAdapter is what holds for each framework; the rest of this file is about echo.
 func TestAdapter(t *testing.T) {
-	t.Parallel()
 	adapter().Run(t)
 }
 
@@ -141,7 +140,6 @@ var misplaced = frametest.EchoMisplaced(echo.WrapMiddleware, writer, func(c echo
 // Beside a guard that only looks on, a handler can fail after it has answered, and middleware can have a
 // writer of its own.
 func TestShadowOfEchosWriter(t *testing.T) {
-	t.Parallel()
 	mapped := func(c frametest.Context) error {
 		if c.Next() != nil {
 			return echo.NewHTTPError(http.StatusTeapot, "mapped")
@@ -149,13 +147,11 @@ func TestShadowOfEchosWriter(t *testing.T) {
 		return nil
 	}
 	t.Run("after a bit", func(t *testing.T) {
-		t.Parallel()
 		adapter().Shadow(t, http.StatusAccepted, mapped, func(c frametest.Context) error {
 			return errors.Join(c.Answer(http.StatusAccepted, "a bit"), http.ErrNotSupported)
 		})
 	})
 	t.Run("another writer", func(t *testing.T) {
-		t.Parallel()
 		wrap := func(c frametest.Context) error {
 			r := c.(link).Response()
 			r.Writer = struct{ http.ResponseWriter }{r.Writer}
@@ -166,7 +162,6 @@ func TestShadowOfEchosWriter(t *testing.T) {
 }
 
 func TestLostContext(t *testing.T) {
-	t.Parallel()
 	frametest.EchoLostContext(t, echo.WrapMiddleware, writer, func(timeout echo.MiddlewareFunc, guard *idempotency.Guard, charge echo.HandlerFunc) http.Handler {
 		e := newEcho()
 		e.POST("/charges", charge, timeout, echo4idempotency.Middleware(guard))
@@ -175,7 +170,6 @@ func TestLostContext(t *testing.T) {
 }
 
 func TestSilentRoutes(t *testing.T) {
-	t.Parallel()
 	frametest.SilentRoutes(t, func(t testing.TB, h http.Handler) string {
 		e := newEcho()
 		e.POST("/quiet", echo.WrapHandler(h))
@@ -185,7 +179,6 @@ func TestSilentRoutes(t *testing.T) {
 }
 
 func TestBodyLimitInFrontOfTheGuard(t *testing.T) {
-	t.Parallel()
 	guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope)
 	require.NoError(t, err)
 	e := newEcho()

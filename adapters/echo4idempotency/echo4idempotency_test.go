@@ -18,7 +18,6 @@ import (
 
 // TestFrame sends the requests of frametest. The guard protects a route, or a group of them.
 func TestFrame(t *testing.T) {
-	t.Parallel()
 	frametest.Run(t, frametest.Framework{
 		Serve: func(t testing.TB, app *frametest.App, guard *idempotency.Guard) string {
 			return frametest.ServeHTTP(t, server(app, func(opts ...idempotency.Option) echo.MiddlewareFunc {
@@ -46,7 +45,6 @@ func pass(next echo.HandlerFunc) echo.HandlerFunc { return next }
 
 // TestFrameAroundTheServer sends them to a server that knows nothing of the guard around it.
 func TestFrameAroundTheServer(t *testing.T) {
-	t.Parallel()
 	frametest.Run(t, frametest.Around(func(app *frametest.App) http.Handler {
 		return server(app, func(...idempotency.Option) echo.MiddlewareFunc { return pass })
 	}))
@@ -106,7 +104,6 @@ func post(h http.Handler, path string) string {
 
 // A handler fails after the first byte. The outcome of the run is unknown.
 func TestErrorBehindTheFirstByte(t *testing.T) {
-	t.Parallel()
 	frametest.RequireHeld(t, func(guard *idempotency.Guard) http.Handler {
 		e := echo.New()
 		e.POST("/", func(c echo.Context) error {

@@ -19,7 +19,6 @@ import (
 
 // TestAdapter is what holds for each framework; the rest of this file is about echo.
 func TestAdapter(t *testing.T) {
-	t.Parallel()
 	adapter().Run(t)
 }
 
@@ -145,7 +144,6 @@ var misplaced = frametest.EchoMisplaced(echo.WrapMiddleware, (*echo.Context).Res
 // Beside a guard that only looks on, a handler can fail after it has answered, and middleware can have a
 // writer of its own.
 func TestShadowOfEchosWriter(t *testing.T) {
-	t.Parallel()
 	mapped := func(c frametest.Context) error {
 		if c.Next() != nil {
 			return echo.NewHTTPError(http.StatusTeapot, "mapped")
@@ -153,13 +151,11 @@ func TestShadowOfEchosWriter(t *testing.T) {
 		return nil
 	}
 	t.Run("after a bit", func(t *testing.T) {
-		t.Parallel()
 		adapter().Shadow(t, http.StatusAccepted, mapped, func(c frametest.Context) error {
 			return errors.Join(c.Answer(http.StatusAccepted, "a bit"), http.ErrNotSupported)
 		})
 	})
 	t.Run("another writer", func(t *testing.T) {
-		t.Parallel()
 		wrap := func(c frametest.Context) error {
 			l := c.(link)
 			l.SetResponse(struct{ wrapped }{wrapped{l.Response()}})
@@ -175,7 +171,6 @@ type wrapped struct{ http.ResponseWriter }
 func (w wrapped) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func TestLostContext(t *testing.T) {
-	t.Parallel()
 	frametest.EchoLostContext(t, echo.WrapMiddleware, (*echo.Context).Response, func(timeout echo.MiddlewareFunc, guard *idempotency.Guard, charge echo.HandlerFunc) http.Handler {
 		e := newEcho()
 		e.POST("/charges", charge, timeout, echoidempotency.Middleware(guard))
@@ -184,7 +179,6 @@ func TestLostContext(t *testing.T) {
 }
 
 func TestSilentRoutes(t *testing.T) {
-	t.Parallel()
 	frametest.SilentRoutes(t, func(t testing.TB, h http.Handler) string {
 		e := newEcho()
 		e.POST("/quiet", echo.WrapHandler(h))
@@ -194,7 +188,6 @@ func TestSilentRoutes(t *testing.T) {
 }
 
 func TestBodyLimitInFrontOfTheGuard(t *testing.T) {
-	t.Parallel()
 	guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope)
 	require.NoError(t, err)
 	e := newEcho()

@@ -19,7 +19,6 @@ import (
 
 // TestFrame sends the requests of frametest. The guard protects a route, or a group of them.
 func TestFrame(t *testing.T) {
-	t.Parallel()
 	frametest.Run(t, frametest.Framework{
 		Serve: func(t testing.TB, app *frametest.App, guard *idempotency.Guard) string {
 			return frametest.ServeHTTP(t, server(app, func(opts ...idempotency.Option) echo.MiddlewareFunc {
@@ -47,7 +46,6 @@ func pass(next echo.HandlerFunc) echo.HandlerFunc { return next }
 
 // TestFrameAroundTheServer sends them to a server that knows nothing of the guard around it.
 func TestFrameAroundTheServer(t *testing.T) {
-	t.Parallel()
 	frametest.Run(t, frametest.Around(func(app *frametest.App) http.Handler {
 		return server(app, func(...idempotency.Option) echo.MiddlewareFunc { return pass })
 	}))
@@ -107,13 +105,11 @@ func post(h http.Handler, path string) string {
 
 // A handler fails after the first byte, by an error or a panic inside of a recovery. The outcome of the run is unknown.
 func TestErrorBehindTheFirstByte(t *testing.T) {
-	t.Parallel()
 	for name, fail := range map[string]func() error{
 		"error": func() error { return errors.New("the other half") },
 		"panic": func() error { panic("the other half") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			frametest.RequireHeld(t, func(guard *idempotency.Guard) http.Handler {
 				e := echo.New()
 				e.Logger = slog.New(slog.DiscardHandler)

@@ -20,7 +20,6 @@ import (
 // fiber decompresses a form by itself. The bytes that are not decompressed show one boundary, between
 // which there is nothing, and hide a form for each payee.
 func TestCompressedFormDoesNotHideThePayee(t *testing.T) {
-	t.Parallel()
 	form := func(t *testing.T, boundary string) string {
 		var b bytes.Buffer
 		w := gzip.NewWriter(&b)
@@ -34,7 +33,6 @@ func TestCompressedFormDoesNotHideThePayee(t *testing.T) {
 	}
 	for name, config := range map[string]fiber.Config{"parsed": {}, "not parsed": {DisablePreParseMultipartForm: true}} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			guarded, _ := newGuard(t)
 			url := serve(t, fiber.New(config), guarded, func(c fiber.Ctx) error { return c.SendString(c.FormValue("payee")) })
 			pay := func(payee string) frametest.Answer {
@@ -53,7 +51,6 @@ func TestCompressedFormDoesNotHideThePayee(t *testing.T) {
 // fasthttp lets fields pass that net/http refuses. One that could be the key is refused here, and does not
 // run unprotected. Which of them fasthttp refuses itself depends on its version.
 func TestMalformedKeyFieldIsRefused(t *testing.T) {
-	t.Parallel()
 	guarded, _ := newGuard(t)
 	runs := 0
 	address, err := url.Parse(serve(t, fiber.New(), guarded, func(c fiber.Ctx) error {

@@ -27,7 +27,6 @@ import (
 // What nobody has read of a body is not the next request on its connection, whatever the guard has answered:
 // fasthttp reads it, or ends the connection.
 func TestRestOfAStreamIsNoRequest(t *testing.T) {
-	t.Parallel()
 	guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope, idempotency.WithRequired(true))
 	require.NoError(t, err)
 	app := fiber.New(fiber.Config{StreamRequestBody: true})
@@ -103,7 +102,6 @@ func readAnswer(from *bufio.Reader) (status int, body string, err error) {
 // A part of a body is not taken for the whole one: nothing runs, and the whole request gets the key. Where
 // middleware outside has read a stream, nobody can tell the two apart unless its length was declared.
 func TestBodyThatBreaksOffIsNotRun(t *testing.T) {
-	t.Parallel()
 	body := strings.Repeat("row\n", 5000)
 	half := body[:len(body)/2]
 	whole := map[string]string{"declared": declared(len(body), body), "chunked": chunked(body) + "0\r\n\r\n"}
@@ -120,7 +118,6 @@ func TestBodyThatBreaksOffIsNotRun(t *testing.T) {
 			"chunked, in the last":    chunked(half) + "0\r",
 		} {
 			t.Run(reads+"/"+name, func(t *testing.T) {
-				t.Parallel()
 				guarded, events := newGuard(t)
 				var runs atomic.Int64
 				url := serve(t, fiber.New(fiber.Config{StreamRequestBody: true}), handler, guarded, func(c fiber.Ctx) error {
@@ -155,7 +152,6 @@ func TestBodyThatBreaksOffIsNotRun(t *testing.T) {
 
 // A client whose source fails has sent whole chunks, and closes its connection.
 func TestUploadWhoseSourceFails(t *testing.T) {
-	t.Parallel()
 	guarded, events := newGuard(t)
 	url := serve(t, fiber.New(fiber.Config{StreamRequestBody: true}), guarded, func(c fiber.Ctx) error { return c.SendString(string(c.Body())) })
 	failed := errors.New("the source failed")
@@ -189,7 +185,6 @@ func TestUploadWhoseSourceFails(t *testing.T) {
 
 // Middleware outside can hand on a body of its own, if it says how long that is.
 func TestBodyThatMiddlewareHasPutBack(t *testing.T) {
-	t.Parallel()
 	guarded, _ := newGuard(t)
 	url := serve(t, fiber.New(fiber.Config{StreamRequestBody: true}), func(c fiber.Ctx) error {
 		c.Request().SetBodyString("other")
@@ -203,7 +198,6 @@ func TestBodyThatMiddlewareHasPutBack(t *testing.T) {
 
 // adaptor.FiberApp leaves out what is above the limit of the app, and goes on with the rest.
 func TestBodyThatTheAdaptorHasCut(t *testing.T) {
-	t.Parallel()
 	const limit = 1000
 	echo := func(c fiber.Ctx) error { return c.SendString(string(c.Body())) }
 	for name, serve := range map[string]func(*testing.T, *fiber.App) string{
@@ -231,7 +225,6 @@ func TestBodyThatTheAdaptorHasCut(t *testing.T) {
 
 // A guard that only looks on does not count a part of a body as a payload.
 func TestShadowOfABodyThatBreaksOff(t *testing.T) {
-	t.Parallel()
 	for name, part := range map[string]string{"declared": declared(20000, strings.Repeat("x", 10000)), "chunked": chunked("row")} {
 		guarded, events := newGuard(t, idempotency.WithShadow(true))
 		url := serve(t, fiber.New(fiber.Config{StreamRequestBody: true}), guarded, func(c fiber.Ctx) error { return c.SendString(string(c.Body())) })

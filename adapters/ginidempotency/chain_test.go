@@ -19,7 +19,6 @@ import (
 
 // Called as a function, the middleware returns before the handler runs. oapi-codegen's servers do that.
 func TestMiddlewareCalledAsAFunctionIsMisplaced(t *testing.T) {
-	t.Parallel()
 	called := func(guarded gin.HandlerFunc, h gin.HandlerFunc) gin.HandlerFunc {
 		return func(c *gin.Context) {
 			guarded(c)
@@ -31,7 +30,6 @@ func TestMiddlewareCalledAsAFunctionIsMisplaced(t *testing.T) {
 	}
 	for name, before := range map[string][]gin.HandlerFunc{"alone": nil, "behind others": {func(c *gin.Context) { c.Next() }}} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			guard, events := frametest.NewGuard(t, frametest.HeaderScope)
 			runs := 0
 			e := gin.New()
@@ -62,7 +60,6 @@ func TestMiddlewareCalledAsAFunctionIsMisplaced(t *testing.T) {
 
 // Where a handler is left, it does not matter who calls the middleware, nor whether the handler says anything.
 func TestMiddlewareWithAHandlerBehindItIsNotMisplaced(t *testing.T) {
-	t.Parallel()
 	guard, events := frametest.NewGuard(t, frametest.HeaderScope)
 	guarded := ginidempotency.Middleware(guard)
 	runs := 0
@@ -79,7 +76,6 @@ func TestMiddlewareWithAHandlerBehindItIsNotMisplaced(t *testing.T) {
 }
 
 func TestLostContext(t *testing.T) {
-	t.Parallel()
 	frametest.LostContext(t, func(timeout func(http.Handler) http.Handler, guard *idempotency.Guard, charge frametest.Charge) http.Handler {
 		e := gin.New()
 		e.POST("/charges", func(c *gin.Context) {
@@ -95,7 +91,6 @@ func TestLostContext(t *testing.T) {
 
 // A handler may give its request a context that knows nothing of the run.
 func TestContextThatHasLeftTheRun(t *testing.T) {
-	t.Parallel()
 	guarded, _ := newGuard(t)
 	url := serve(t, guarded, func(c *gin.Context) {
 		c.Request = c.Request.WithContext(context.Background())
@@ -107,7 +102,6 @@ func TestContextThatHasLeftTheRun(t *testing.T) {
 
 // The status of an answer past the guard says what has become of the run, although the answer is not kept.
 func TestHandleContextTellsTheOutcome(t *testing.T) {
-	t.Parallel()
 	for status, want := range map[int]string{
 		http.StatusCreated:            "409 response-not-kept",
 		http.StatusTooManyRequests:    "429 ",

@@ -108,7 +108,6 @@ const invoice = `{"invoice":"i-1","amount":10}`
 
 // A call that is made again gets the first result, however it is spelt, and the tool runs once.
 func TestSameCall(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, mcpidempotency.SameCall())
 	first := call(t, w.session, invoice, nil)
 	require.False(t, first.IsError)
@@ -131,7 +130,6 @@ func TestSameCall(t *testing.T) {
 
 // A key that the model chooses tells two payments of the same amount apart, and is bound to one.
 func TestArgumentKey(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, mcpidempotency.ArgumentKey("nonce"))
 	a, b := `{"invoice":"i-1","amount":10,"nonce":"a"}`, `{"invoice":"i-1","amount":10,"nonce":"b"}`
 	require.False(t, replayed(call(t, w.session, a, nil)))
@@ -147,7 +145,6 @@ func TestArgumentKey(t *testing.T) {
 
 // A call whose key is malformed does not run.
 func TestMalformedKeys(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, mcpidempotency.SameCall())
 	for _, key := range []any{1, "", nil, strings.Repeat("x", 251)} {
 		res := call(t, w.session, invoice, mcp.Meta{mcpidempotency.KeyMeta: key})
@@ -159,7 +156,6 @@ func TestMalformedKeys(t *testing.T) {
 
 // What does not come to Do is reported all the same. Beside a guard that only looks on, it runs.
 func TestCallsThatAreNotClaimedAreReported(t *testing.T) {
-	t.Parallel()
 	nobody := errors.New("the directory is down")
 	for name, test := range map[string]struct {
 		required bool
@@ -184,7 +180,6 @@ func TestCallsThatAreNotClaimedAreReported(t *testing.T) {
 	} {
 		for _, shadow := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, "/shadow=", shadow), func(t *testing.T) {
-				t.Parallel()
 				var events []event.Event
 				w := newWorld(t, mcpidempotency.MetaKey(), idempotency.WithRequired(test.required), idempotency.WithShadow(shadow),
 					idempotency.WithRoute("tool pay"), idempotency.WithObserver(func(_ context.Context, e event.Event) { events = append(events, e) }))
@@ -207,7 +202,6 @@ func TestCallsThatAreNotClaimedAreReported(t *testing.T) {
 
 // A model that leaves its key empty has not said that it wants no protection.
 func TestEmptyArgumentKey(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, mcpidempotency.ArgumentKey("nonce"))
 	res := call(t, w.session, `{"invoice":"i-1","amount":10,"nonce":""}`, nil)
 	require.True(t, strings.HasPrefix(text(t, res), "key-invalid: "))
@@ -216,7 +210,6 @@ func TestEmptyArgumentKey(t *testing.T) {
 
 // A guard that requires keys refuses calls without one.
 func TestRequiredKey(t *testing.T) {
-	t.Parallel()
 	for key, field := range map[*mcpidempotency.KeyFunc]string{
 		new(mcpidempotency.ArgumentKey("nonce")): `,"nonce":"a"`, new(mcpidempotency.MetaKey()): "",
 	} {
@@ -235,7 +228,6 @@ func TestRequiredKey(t *testing.T) {
 
 // What a tool says of a key that it has used itself is not said of its call.
 func TestErrorAboutAnotherKey(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, mcpidempotency.SameCall())
 	for _, err := range []error{idempotency.ErrResultNotKept, idempotency.ErrHeld, idempotency.ErrKeyReused} {
 		w.pay = func(context.Context, payment) (*mcp.CallToolResult, error) {
@@ -248,7 +240,6 @@ func TestErrorAboutAnotherKey(t *testing.T) {
 
 // The server tells clients which tools are safe to call again, and only of those.
 func TestIdempotentHint(t *testing.T) {
-	t.Parallel()
 	for key, want := range map[*mcpidempotency.KeyFunc]bool{
 		new(mcpidempotency.SameCall()): true, new(mcpidempotency.ArgumentKey("nonce")): true, new(mcpidempotency.MetaKey()): false,
 	} {
@@ -273,7 +264,6 @@ func TestIdempotentHint(t *testing.T) {
 
 // After a panic nobody knows what was done, whatever the tool has said before.
 func TestPanicEndsWhatTheToolHasSaid(t *testing.T) {
-	t.Parallel()
 	for _, said := range []idempotency.Outcome{idempotency.Final, idempotency.NotExecuted} {
 		for recovery, want := range map[idempotency.Recovery]int64{idempotency.Rerun: 3, idempotency.Hold: 1} {
 			w := newWorld(t, mcpidempotency.SameCall(), idempotency.WithRecovery(recovery))
@@ -292,7 +282,6 @@ func TestPanicEndsWhatTheToolHasSaid(t *testing.T) {
 
 // What is not definite is not recorded. What may have happened needs review under Hold.
 func TestFailures(t *testing.T) {
-	t.Parallel()
 	down := errors.New("provider is down")
 	ends := map[string]struct {
 		pay      func(context.Context, payment) (*mcp.CallToolResult, error)
@@ -309,7 +298,6 @@ func TestFailures(t *testing.T) {
 	for name, end := range ends {
 		for _, recovery := range []idempotency.Recovery{idempotency.Rerun, idempotency.Hold} {
 			t.Run(name+"/"+recovery.String(), func(t *testing.T) {
-				t.Parallel()
 				w := newWorld(t, mcpidempotency.SameCall(), idempotency.WithRecovery(recovery))
 				w.pay = end.pay
 				first := call(t, w.session, invoice, nil)
@@ -336,7 +324,6 @@ func TestFailures(t *testing.T) {
 
 // While a call is running, the same call is told to wait, and a tool has its run.
 func TestCallInFlight(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, mcpidempotency.SameCall())
 	w.pay = func(ctx context.Context, _ payment) (*mcp.CallToolResult, error) {
 		op, ok := idempotency.FromContext(ctx)
@@ -368,7 +355,6 @@ func (w *world) serveHTTP(t *testing.T, stateless bool) (connect func() *mcp.Cli
 
 // Over HTTP, two conversations never meet.
 func TestConversationsAreToldApart(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, mcpidempotency.SameCall())
 	connect := w.serveHTTP(t, false)
 	one, two := connect(), connect()
@@ -380,7 +366,6 @@ func TestConversationsAreToldApart(t *testing.T) {
 
 // A call whose conversation is not known does not run.
 func TestNoConversation(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, mcpidempotency.SameCall())
 	res := call(t, w.serveHTTP(t, true)(), invoice, nil)
 	require.True(t, res.IsError)
@@ -402,7 +387,6 @@ type writeOnly struct {
 
 // A client gets of a protected tool what it gets of a bare one, and again.
 func TestResultsAreThoseOfTheBareTool(t *testing.T) {
-	t.Parallel()
 	output := map[string]any{"id": int64(9007199254740993), "price": 0.1}
 	for name, test := range map[string]struct {
 		result *mcp.CallToolResult
@@ -416,7 +400,6 @@ func TestResultsAreThoseOfTheBareTool(t *testing.T) {
 		"output of a type that reads nothing": {nil, writeOnly{idempotency.Final}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			ask := func(add func(*mcp.Server, *mcp.Tool)) []string {
 				server := mcp.NewServer(&mcp.Implementation{Name: "shop", Version: "1"}, nil)
 				add(server, &mcp.Tool{Name: "pay"})
@@ -475,7 +458,6 @@ func compareTools[Out any](t *testing.T, tool mcp.ToolHandlerFor[payment, Out], 
 
 // Without its store, a tool does not run, and the model does not learn where the store is.
 func TestStoreIsAway(t *testing.T) {
-	t.Parallel()
 	w := newWorldOn(t, brokenStore{idempotency.NewMemoryStore()}, mcpidempotency.SameCall())
 	res := call(t, w.session, invoice, nil)
 	require.True(t, res.IsError)
@@ -485,7 +467,6 @@ func TestStoreIsAway(t *testing.T) {
 }
 
 func TestMissingArguments(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, mcpidempotency.SameCall())
 	require.Panics(t, func() { w.server(mcpidempotency.KeyFunc{}, mcpidempotency.Session) })
 	require.Panics(t, func() { w.server(mcpidempotency.SameCall(), nil) })
