@@ -35,8 +35,7 @@ func TestBodyOverTheLimitIsRefusedBeforeAnythingIsSent(t *testing.T) {
 	require.True(t, body.closed.Load())
 	require.Empty(t, base.requests())
 
-	_, err = send(transport, request(t.Context(), http.MethodPost, place, once("0123456789")))
-	require.NoError(t, err)
+	answered(t, transport, request(t.Context(), http.MethodPost, place, once("0123456789")))
 	require.EqualValues(t, 10, base.requests()[0].length)
 	_, err = send(transport, post(t.Context(), place, strings.Repeat("x", 11)))
 	require.NoError(t, err, "a body that can be rewound is not held")
@@ -94,12 +93,11 @@ func TestAnswerThatBreaksOff(t *testing.T) {
 	})
 	s := serve(t, h)
 	transport := newTransport(t, newBase(t), quick)
-	got, err := send(transport, post(t.Context(), s.URL, "{}"))
-	require.NoError(t, err)
+	got := answered(t, transport, post(t.Context(), s.URL, "{}"))
 	require.Equal(t, "0123456789", got.body)
 	require.EqualValues(t, 2, requests.Load())
 
-	got, err = send(transport, post(client.WithKey(t.Context(), "k"), s.URL+"/stream", "{}"))
+	got, err := send(transport, post(client.WithKey(t.Context(), "k"), s.URL+"/stream", "{}"))
 	require.Equal(t, 200, got.status)
 	require.Equal(t, "01234", got.body)
 	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
@@ -241,8 +239,7 @@ func TestNoBodyStaysNone(t *testing.T) {
 		base := answering(answer{status: 503}, answer{status: 201})
 		r := post(t.Context(), place, "{}")
 		r.Body, r.ContentLength = none, 0
-		_, err := send(newTransport(t, base, quick), r)
-		require.NoError(t, err)
+		answered(t, newTransport(t, base, quick), r)
 		base.requireOneKey(t, 2)
 		require.NotNil(t, r.GetBody, "the caller's request is not changed")
 	}
@@ -283,8 +280,7 @@ func TestTrailerArrivesWithEachAttempt(t *testing.T) {
 		r.Trailer = http.Header{"X-Sum": nil}
 		r.Body = io.NopCloser(summedBody{strings.NewReader("body"), r.Trailer})
 		r.ContentLength = -1
-		_, err := send(newTransport(t, newBase(t), quick), r)
-		require.NoError(t, err)
+		answered(t, newTransport(t, newBase(t), quick), r)
 		require.Equal(t, c.want, sums, name)
 	}
 }

@@ -88,8 +88,7 @@ func TestExpiryGoesWithTheKey(t *testing.T) {
 
 		base.answers = []answer{{status: 201}}
 		time.Sleep(10*time.Minute - time.Second)
-		got, err := send(transport, post(failed.Context(t.Context()), place, "{}"))
-		require.NoError(t, err)
+		got := answered(t, transport, post(failed.Context(t.Context()), place, "{}"))
 		at, ok := client.Expires(got.resp)
 		require.True(t, ok, "what is known of the key stays known")
 		require.Equal(t, failed.Expires, at)
@@ -274,8 +273,7 @@ func TestIntentThatIsTooOldIsNotSent(t *testing.T) {
 	require.True(t, body.closed.Load())
 
 	old.Since = time.Now().Add(-time.Hour + time.Minute)
-	_, err = send(transport, post(old.Context(t.Context()), place, "{}"))
-	require.NoError(t, err)
+	answered(t, transport, post(old.Context(t.Context()), place, "{}"))
 	require.Equal(t, "k", base.requireOneKey(t, 1))
 }
 

@@ -201,6 +201,14 @@ func send(transport http.RoundTripper, r *http.Request) (reply, error) {
 	return reply{resp.StatusCode, string(body), resp}, err
 }
 
+// answered sends a request that must get an answer.
+func answered(t testing.TB, transport http.RoundTripper, r *http.Request) reply {
+	t.Helper()
+	got, err := send(transport, r)
+	require.NoError(t, err)
+	return got
+}
+
 // failure returns the *client.Error in err.
 func failure(t testing.TB, err error) *client.Error {
 	t.Helper()

@@ -47,8 +47,7 @@ func TestBreakerIsToldEachResult(t *testing.T) {
 	reset := errors.New("reset")
 	b := &breaker{}
 	base := answering(answer{err: reset}, answer{status: 503}, answer{status: 429}, answer{status: 201})
-	got, err := send(newTransport(t, base, client.WithBreaker(b), quick), post(t.Context(), place, "{}"))
-	require.NoError(t, err)
+	got := answered(t, newTransport(t, base, client.WithBreaker(b), quick), post(t.Context(), place, "{}"))
 	require.Equal(t, 201, got.status)
 	require.Equal(t, 4, b.allowed)
 	require.Len(t, b.results, 4)
@@ -148,8 +147,7 @@ func TestBudgetFillsUpWithTime(t *testing.T) {
 		transport := newTransport(t, base, quick, client.WithRetryBudget(0, 3))
 		requests := func() int {
 			before := len(base.requests())
-			_, err := send(transport, post(t.Context(), place, "{}"))
-			require.NoError(t, err)
+			answered(t, transport, post(t.Context(), place, "{}"))
 			return len(base.requests()) - before
 		}
 		require.Equal(t, 4, requests())
@@ -168,8 +166,7 @@ func TestNoBudget(t *testing.T) {
 		base := answering(answer{status: 429})
 		transport := newTransport(t, base, client.WithRetryBudget(0, 0))
 		time.Sleep(time.Hour)
-		_, err := send(transport, post(t.Context(), place, "{}"))
-		require.NoError(t, err)
+		answered(t, transport, post(t.Context(), place, "{}"))
 		require.Len(t, base.requests(), 1)
 	})
 }

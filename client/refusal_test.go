@@ -64,10 +64,9 @@ func TestRefusalsOfTheServer(t *testing.T) {
 			base := newBase(t)
 			first := post(t.Context(), s.URL, "body")
 			first.Header.Set(keyField, "k")
-			_, err := send(base, first)
-			require.NoError(t, err)
+			answered(t, base, first)
 
-			_, err = send(newTransport(t, base, quick), post(client.WithKey(t.Context(), "k"), s.URL, c.body))
+			_, err := send(newTransport(t, base, quick), post(client.WithKey(t.Context(), "k"), s.URL, c.body))
 			e := failure(t, err)
 			for _, known := range []error{client.ErrKeyReused, client.ErrHeld, client.ErrOutcomeUnknown, client.ErrAnswerLost} {
 				want := false
@@ -94,8 +93,7 @@ func TestReplayed(t *testing.T) {
 	s := serve(t, newGuard(t, idempotency.NewMemoryStore()).Handler(http.NotFoundHandler()))
 	transport := newTransport(t, newBase(t))
 	for _, want := range []bool{false, true} {
-		got, err := send(transport, post(client.WithKey(t.Context(), "k"), s.URL, "{}"))
-		require.NoError(t, err)
+		got := answered(t, transport, post(client.WithKey(t.Context(), "k"), s.URL, "{}"))
 		require.Equal(t, 404, got.status)
 		require.Equal(t, want, client.Replayed(got.resp))
 	}
@@ -185,8 +183,7 @@ func TestOnlyTheOneWhoRanItMaySpeakAfterDoubt(t *testing.T) {
 			// What is asked again ends in the answer when that is there.
 			if c.requests == unsure {
 				base = answering(answer{err: errReset}, c.answer, replayed(answer{status: 201}))
-				got, err = send(newTransport(t, base, quick), post(ctx, place, "{}"))
-				require.NoError(t, err)
+				got = answered(t, newTransport(t, base, quick), post(ctx, place, "{}"))
 				require.Equal(t, 201, got.status)
 			}
 		})
@@ -285,8 +282,7 @@ func TestGivingUpWhenNothingWasExecuted(t *testing.T) {
 	t.Parallel()
 	base := answering(refused(503, "store-unavailable"), answer{status: 429, body: "slow down"})
 	e := new(events)
-	got, err := send(newTransport(t, base, quick, client.WithObserver(e.observe)), post(t.Context(), place, "{}"))
-	require.NoError(t, err)
+	got := answered(t, newTransport(t, base, quick, client.WithObserver(e.observe)), post(t.Context(), place, "{}"))
 	require.Equal(t, 429, got.status)
 	require.Equal(t, "slow down", got.body)
 	require.Len(t, base.requests(), 4)
@@ -294,7 +290,7 @@ func TestGivingUpWhenNothingWasExecuted(t *testing.T) {
 	require.Equal(t, client.ReasonAttempts, e.of(client.EventGaveUp)[0].Reason)
 
 	// Nobody listens on port 1.
-	_, err = send(newTransport(t, newBase(t), quick), post(t.Context(), "http://127.0.0.1:1/", "{}"))
+	_, err := send(newTransport(t, newBase(t), quick), post(t.Context(), "http://127.0.0.1:1/", "{}"))
 	require.NotErrorIs(t, err, client.ErrOutcomeUnknown)
 	require.Len(t, failure(t, err).Attempts, 4)
 	require.Contains(t, err.Error(), "not executed")
@@ -341,8 +337,7 @@ func TestErrorHasTheEvidence(t *testing.T) {
 
 	// With that key it goes on.
 	r := post(client.WithKey(t.Context(), f.Key), place, "{}")
-	_, err = send(newTransport(t, answering(answer{status: 201})), r)
-	require.NoError(t, err)
+	answered(t, newTransport(t, answering(answer{status: 201})), r)
 	require.Equal(t, 1, strings.Count(logged.String(), "\n"))
 }
 
@@ -353,8 +348,7 @@ func TestPanicOfTheObserverIsContained(t *testing.T) {
 	transport := newTransport(t, answering(answer{status: 503}, answer{status: 201, chunks: true}), quick,
 		client.WithObserver(func(context.Context, client.Event) { panic("expected by the test") }),
 		client.WithLogger(slog.New(slog.NewTextHandler(&logged, nil))))
-	got, err := send(transport, post(t.Context(), place, "{}"))
-	require.NoError(t, err)
+	got := answered(t, transport, post(t.Context(), place, "{}"))
 	require.Equal(t, 201, got.status)
 	require.Equal(t, 3, strings.Count(logged.String(), "observer panicked"))
 	require.Contains(t, logged.String(), "expected by the test")

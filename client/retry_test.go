@@ -36,8 +36,7 @@ func TestOneKeyAndOneBodyForAllAttempts(t *testing.T) {
 				answer{status: 429, body: strings.Repeat("x", 200<<10), chunks: true}, answer{status: 201, body: "done"})
 			e := new(events)
 			r := request(t.Context(), http.MethodPost, place, body())
-			got, err := send(newTransport(t, base, client.WithObserver(e.observe)), r)
-			require.NoError(t, err)
+			got := answered(t, newTransport(t, base, client.WithObserver(e.observe)), r)
 			require.Equal(t, "done", got.body)
 			key := base.requireOneKey(t, 5)
 			require.Equal(t, key, got.resp.Request.Header.Get(keyField), "the caller can see the key")
@@ -109,8 +108,7 @@ func TestRetryAfterIsTheLeast(t *testing.T) {
 		bubble(t, name, func(t *testing.T) {
 			base := answering(answer{status: c.status, header: c.header()}, answer{status: 201})
 			start := time.Now()
-			_, err := send(newTransport(t, base, client.WithBackoff(time.Second, time.Second)), post(t.Context(), place, "{}"))
-			require.NoError(t, err)
+			answered(t, newTransport(t, base, client.WithBackoff(time.Second, time.Second)), post(t.Context(), place, "{}"))
 			require.GreaterOrEqual(t, time.Since(start), c.want)
 			require.Less(t, time.Since(start), c.want+time.Second)
 		})
@@ -163,13 +161,12 @@ func TestInFlightIsWaitedForUntilTheDeadline(t *testing.T) {
 			return answer{status: 201}.response(r), nil
 		}})
 		transport := newTransport(t, base, client.WithRetryBudget(0, 0), client.WithAttempts(1))
-		got, err := send(transport, post(t.Context(), place, "{}"))
-		require.NoError(t, err)
+		got := answered(t, transport, post(t.Context(), place, "{}"))
 		require.Equal(t, 201, got.status)
 
 		end = time.Now().Add(time.Hour)
 		start := time.Now()
-		_, err = send(transport, post(t.Context(), place, "{}"))
+		_, err := send(transport, post(t.Context(), place, "{}"))
 		require.ErrorIs(t, err, client.ErrOutcomeUnknown)
 		e := failure(t, err)
 		require.Equal(t, client.ReasonTimeout, e.Reason)
@@ -225,15 +222,14 @@ func TestAttemptThatFallsSilentIsGivenUp(t *testing.T) {
 		}}
 		base := answering(silent, answer{status: 201})
 		start := time.Now()
-		got, err := send(newTransport(t, base), post(t.Context(), place, "{}"))
-		require.NoError(t, err)
+		got := answered(t, newTransport(t, base), post(t.Context(), place, "{}"))
 		require.Equal(t, 201, got.status)
 		require.GreaterOrEqual(t, time.Since(start), 30*time.Second)
 		base.requireOneKey(t, 2)
 
 		base = answering(silent)
 		start = time.Now()
-		_, err = send(newTransport(t, base), post(t.Context(), place, "{}"))
+		_, err := send(newTransport(t, base), post(t.Context(), place, "{}"))
 		require.ErrorIs(t, err, client.ErrOutcomeUnknown)
 		require.Equal(t, time.Minute, time.Since(start), "the last attempt ends at the deadline")
 		require.NotErrorIs(t, err, context.DeadlineExceeded, "it is not the caller's")
@@ -263,8 +259,7 @@ func TestIdempotentMethodsAreRetriedWithoutAKey(t *testing.T) {
 	t.Parallel()
 	for _, method := range []string{"GET", "HEAD", "OPTIONS", "PUT", "DELETE"} {
 		base := answering(answer{err: errReset}, answer{status: 503}, answer{status: 200})
-		got, err := send(newTransport(t, base, quick), request(t.Context(), method, place, strings.NewReader("body")))
-		require.NoError(t, err)
+		got := answered(t, newTransport(t, base, quick), request(t.Context(), method, place, strings.NewReader("body")))
 		require.Equal(t, 200, got.status)
 		for _, r := range base.requests() {
 			require.Empty(t, r.key)
@@ -278,26 +273,23 @@ func TestIdempotentMethodsAreRetriedWithoutAKey(t *testing.T) {
 func TestWithoutKeyTheLastResultIsReturned(t *testing.T) {
 	t.Parallel()
 	base := answering(answer{err: errReset}, answer{status: 503, body: "busy"})
-	got, err := send(newTransport(t, base, quick), request(t.Context(), http.MethodGet, place, http.NoBody))
-	require.NoError(t, err)
+	got := answered(t, newTransport(t, base, quick), request(t.Context(), http.MethodGet, place, http.NoBody))
 	require.Equal(t, "busy", got.body)
 	require.Len(t, base.requests(), 4)
 	base.requireBodiesDone(t)
 
 	base = answering(answer{err: errReset})
-	_, err = send(newTransport(t, base, quick), request(t.Context(), http.MethodGet, place, http.NoBody))
+	_, err := send(newTransport(t, base, quick), request(t.Context(), http.MethodGet, place, http.NoBody))
 	require.Equal(t, error(errReset), err)
 
 	base = answering(answer{status: 409, header: map[string]string{"Retry-After": "1"}})
-	got, err = send(newTransport(t, base, quick), request(t.Context(), http.MethodPut, place, http.NoBody))
-	require.NoError(t, err)
+	got = answered(t, newTransport(t, base, quick), request(t.Context(), http.MethodPut, place, http.NoBody))
 	require.Equal(t, 409, got.status)
 	require.Len(t, base.requests(), 1, "nothing is in flight that has no key")
 
 	for _, status := range []int{501, 505} {
 		base = answering(answer{status: status}, answer{status: 200})
-		got, err = send(newTransport(t, base, quick), request(t.Context(), http.MethodGet, place, http.NoBody))
-		require.NoError(t, err)
+		got = answered(t, newTransport(t, base, quick), request(t.Context(), http.MethodGet, place, http.NoBody))
 		require.Equal(t, status, got.status)
 		require.Len(t, base.requests(), 1, "it will not be able to next time")
 	}
@@ -341,8 +333,7 @@ func TestSlowAnswerDoesNotDelayTheNextAttempt(t *testing.T) {
 			return resp, nil
 		}}, answer{status: 201})
 		start := time.Now()
-		_, err := send(newTransport(t, base, quick), post(t.Context(), place, "{}"))
-		require.NoError(t, err)
+		answered(t, newTransport(t, base, quick), post(t.Context(), place, "{}"))
 		require.Less(t, time.Since(start), 9500*time.Millisecond)
 	})
 }

@@ -49,12 +49,11 @@ func TestKeylessBodyIsSentAsItComes(t *testing.T) {
 			_, _ = w.Write(make([]byte, 3<<20)) // more than is held in memory
 			_ = w.Close()
 		}()
-		got, err := send(newTransport(t, newBase(t)), request(ctx, method, s.URL, body))
-		require.NoError(t, err)
+		got := answered(t, newTransport(t, newBase(t)), request(ctx, method, s.URL, body))
 		require.Equal(t, strconv.Itoa(3<<20+1), got.body)
 
 		base := answering(answer{err: errReset}, answer{status: 201})
-		_, err = send(newTransport(t, base, quick), request(t.Context(), method, place, once("body")))
+		_, err := send(newTransport(t, base, quick), request(t.Context(), method, place, once("body")))
 		require.Equal(t, error(errReset), err, "a body that can be read once is sent once")
 		require.Len(t, base.requests(), 1)
 	}
@@ -145,13 +144,11 @@ func TestCutGzipAnswerIsAskedForAgain(t *testing.T) {
 		require.Empty(t, r.Header.Get("Accept-Encoding"), "the caller's request was changed")
 	}
 	require.EqualValues(t, 4, requests.Load(), "the cut answer was asked for again")
-	got, err := send(transport, post(t.Context(), s.URL+"/plain", "{}"))
-	require.NoError(t, err)
+	got := answered(t, transport, post(t.Context(), s.URL+"/plain", "{}"))
 	require.Equal(t, "gzip", got.body, "as an http.Transport asks")
-	got, err = send(transport, post(t.Context(), s.URL+"/empty", "{}"))
-	require.NoError(t, err)
+	got = answered(t, transport, post(t.Context(), s.URL+"/empty", "{}"))
 	require.Empty(t, got.body)
-	_, err = send(transport, post(t.Context(), s.URL+"/damaged", "{}"))
+	_, err := send(transport, post(t.Context(), s.URL+"/damaged", "{}"))
 	require.ErrorIs(t, err, gzip.ErrChecksum)
 	require.ErrorIs(t, err, client.ErrOutcomeUnknown, "the error names the key")
 
@@ -160,23 +157,19 @@ func TestCutGzipAnswerIsAskedForAgain(t *testing.T) {
 		r.Header["Accept-Encoding"][0] = "changed"
 		return nil, nil
 	}
-	got, err = send(newTransport(t, changing), post(t.Context(), s.URL+"/plain", "{}"))
-	require.NoError(t, err)
+	got = answered(t, newTransport(t, changing), post(t.Context(), s.URL+"/plain", "{}"))
 	require.Equal(t, "changed", got.body)
-	got, err = send(transport, post(t.Context(), s.URL+"/plain", "{}"))
-	require.NoError(t, err)
+	got = answered(t, transport, post(t.Context(), s.URL+"/plain", "{}"))
 	require.Equal(t, "gzip", got.body, "no two requests share a value")
 
 	// Callers who deal with encodings themselves get what the server sends.
 	own := post(t.Context(), s.URL+"/whole", "{}")
 	own.Header.Set("Accept-Encoding", "gzip")
-	got, err = send(transport, own)
-	require.NoError(t, err)
+	got = answered(t, transport, own)
 	require.Equal(t, packed.String(), got.body)
 	base := newBase(t)
 	base.DisableCompression = true
-	got, err = send(newTransport(t, base), post(t.Context(), s.URL+"/whole", "{}"))
-	require.NoError(t, err)
+	got = answered(t, newTransport(t, base), post(t.Context(), s.URL+"/whole", "{}"))
 	require.Empty(t, got.body, "nothing was asked for")
 }
 
@@ -248,8 +241,7 @@ func TestCloseErrorOfAWholeAnswer(t *testing.T) {
 		resp.Body = badCloser{resp.Body}
 		return resp, nil
 	}})
-	got, err := send(newTransport(t, base, quick), post(t.Context(), place, "{}"))
-	require.NoError(t, err)
+	got := answered(t, newTransport(t, base, quick), post(t.Context(), place, "{}"))
 	require.Equal(t, "done", got.body)
 	require.Len(t, base.requests(), 1)
 }
@@ -272,8 +264,7 @@ func TestBudgetIsThatOfAHost(t *testing.T) {
 		_, _ = send(transport, post(t.Context(), "http://down.test/", "{}"))
 	}
 	before := len(base.requests())
-	_, err := send(transport, post(t.Context(), "http://up.test/", "{}"))
-	require.NoError(t, err)
+	answered(t, transport, post(t.Context(), "http://up.test/", "{}"))
 	require.Len(t, base.requests(), before+4)
 }
 
@@ -380,8 +371,7 @@ func TestErrorContinues(t *testing.T) {
 func TestObserversAreAdded(t *testing.T) {
 	t.Parallel()
 	first, second := new(events), new(events)
-	_, err := send(newTransport(t, answering(answer{status: 201}), client.WithObserver(first.observe), client.WithObserver(nil), client.WithObserver(second.observe)), post(t.Context(), place, "{}"))
-	require.NoError(t, err)
+	answered(t, newTransport(t, answering(answer{status: 201}), client.WithObserver(first.observe), client.WithObserver(nil), client.WithObserver(second.observe)), post(t.Context(), place, "{}"))
 	require.Len(t, first.of(client.EventAttempt), 1)
 	require.Len(t, second.of(client.EventAttempt), 1)
 }

@@ -70,8 +70,7 @@ func TestNotExecutedIsSentAgainToAnyServer(t *testing.T) {
 	}
 	// An idempotent method is safe at any server.
 	base := answering(answer{err: errReset}, answer{status: 201})
-	_, err := send(newStranger(t, base, quick), request(client.WithKey(t.Context(), "k"), http.MethodPut, place, strings.NewReader("{}")))
-	require.NoError(t, err)
+	answered(t, newStranger(t, base, quick), request(client.WithKey(t.Context(), "k"), http.MethodPut, place, strings.NewReader("{}")))
 	base.requireOneKey(t, 2)
 }
 
@@ -119,8 +118,7 @@ func TestRouteShowsThatItHonoursKeys(t *testing.T) {
 
 	// In the same call, too: the refusal of a guard proves that there is one.
 	one := answering(refused(409, "in-flight"), answer{err: errReset}, answer{status: 201})
-	got, err := send(newStranger(t, one, quick), post(t.Context(), place, "{}"))
-	require.NoError(t, err)
+	got := answered(t, newStranger(t, one, quick), post(t.Context(), place, "{}"))
 	require.Equal(t, 201, got.status)
 }
 
@@ -192,10 +190,9 @@ func TestDeadConnectionOfThePoolHasSentNothing(t *testing.T) {
 			return &mortal{Conn: conn, dead: &dead}, err
 		}
 		transport := newStranger(t, base, quick)
-		_, err := send(transport, request(t.Context(), http.MethodGet, s.URL, http.NoBody))
-		require.NoError(t, err)
+		answered(t, transport, request(t.Context(), http.MethodGet, s.URL, http.NoBody))
 		dead.Store(true)
-		_, err = send(transport, request(t.Context(), http.MethodPost, s.URL, strings.NewReader(body)))
+		_, err := send(transport, request(t.Context(), http.MethodPost, s.URL, strings.NewReader(body)))
 		require.NoError(t, err, "%d bytes", len(body))
 		require.EqualValues(t, 1, effects.Load())
 		require.False(t, dead.Load())
@@ -303,8 +300,7 @@ func TestEachHostHasItsOwnProfile(t *testing.T) {
 	}})
 	transport := newStranger(t, base, client.WithServer(profile.Guard(), "*"), client.WithServer(profile.PayPal(), "*.paypal.test"))
 	for _, host := range []string{"shop.test", "api.paypal.test"} {
-		_, err := send(transport, post(t.Context(), "http://"+host+"/", "{}"))
-		require.NoError(t, err)
+		answered(t, transport, post(t.Context(), "http://"+host+"/", "{}"))
 	}
 	require.Equal(t, []string{"shop.test " + keyField, "api.paypal.test Paypal-Request-Id"}, fields)
 }
@@ -315,8 +311,7 @@ func TestManyRoutes(t *testing.T) {
 	base := answering(answer{status: 201, header: map[string]string{keyField: "k"}})
 	transport := newStranger(t, base)
 	for i := range 5000 {
-		_, err := send(transport, post(client.WithKey(t.Context(), "k"), fmt.Sprintf("http://host%d.test/%d", i, i), "{}"))
-		require.NoError(t, err)
+		answered(t, transport, post(client.WithKey(t.Context(), "k"), fmt.Sprintf("http://host%d.test/%d", i, i), "{}"))
 	}
 	routes, budgets := client.Remembered(transport)
 	require.Equal(t, 4096, routes)

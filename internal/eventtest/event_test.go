@@ -157,8 +157,7 @@ func TestEndOfAHoldIsReportedBefore(t *testing.T) {
 		a.Do(t, call)
 		time.Sleep(44 * time.Hour)
 		guardtest.RequireProblem(t, a.Do(t, call), http.StatusConflict, problem.OutcomeUnknown)
-		_, err := operator.Lookup(t.Context(), key)
-		require.NoError(t, err)
+		_ = guardtest.Lookup(t, operator, key)
 		require.Zero(t, a.Events.Count(event.HoldEnding))
 		require.Empty(t, events.All())
 
@@ -166,8 +165,7 @@ func TestEndOfAHoldIsReportedBefore(t *testing.T) {
 		for range 3 {
 			a.Do(t, call)
 			b.Do(t, guardtest.Call{Key: "k", Body: "another"})
-			_, err := operator.Lookup(t.Context(), key)
-			require.NoError(t, err)
+			_ = guardtest.Lookup(t, operator, key)
 		}
 		for _, seen := range []*guardtest.Events{a.Events, b.Events, events} {
 			ending := only(seen, event.HoldEnding)
@@ -341,8 +339,7 @@ func TestDecisionsAreReported(t *testing.T) {
 		seen := func(value string) (idempotency.Key, idempotency.RecordInfo) {
 			p.Do(t, inSpan("1", guardtest.Call{Key: value}))
 			k := idempotency.Key{Scope: "acme", Value: value}
-			info, err := guard.Lookup(t.Context(), k)
-			require.NoError(t, err)
+			info := guardtest.Lookup(t, guard, k)
 			require.Equal(t, store.Held, info.State)
 			return k, info
 		}
@@ -368,8 +365,7 @@ func TestDecisionsAreReported(t *testing.T) {
 			require.Equal(t, span(1), e.Trace)
 			require.Len(t, e.OperationID, 32)
 		}
-		recorded, err := guard.Lookup(t.Context(), a)
-		require.NoError(t, err)
+		recorded := guardtest.Lookup(t, guard, a)
 		require.Len(t, recorded.Decisions, 1)
 		made := recorded.Decisions[0]
 		require.WithinDuration(t, time.Now(), made.Made, time.Minute)
@@ -410,8 +406,7 @@ func TestResolversDecisionIsReported(t *testing.T) {
 		require.Equal(t, idempotency.Final, e.Outcome)
 		require.Equal(t, want, e.Actor)
 		require.Equal(t, "asked", e.Reason)
-		info, err := guard.Lookup(t.Context(), idempotency.Key{Record: e.Record})
-		require.NoError(t, err)
+		info := guardtest.Lookup(t, guard, idempotency.Key{Record: e.Record})
 		require.Len(t, info.Decisions, 1)
 		require.Equal(t, e.Decision, info.Decisions[0].ID)
 		require.Equal(t, want, info.Decisions[0].Actor)
@@ -435,8 +430,7 @@ func TestADecisionIsMadeOnce(t *testing.T) {
 				s := guardtest.ServeRecorder(t, guard.Handler(fails))
 				s.Do(t, guardtest.Call{Key: "k"})
 				k := idempotency.Key{Record: only(events, event.Held)[0].Record}
-				seen, err := guard.Lookup(t.Context(), k)
-				require.NoError(t, err)
+				seen := guardtest.Lookup(t, guard, k)
 				require.Empty(t, seen.Decisions)
 
 				decide := func(by idempotency.Decision) error {
@@ -450,8 +444,7 @@ func TestADecisionIsMadeOnce(t *testing.T) {
 				for _, by := range []idempotency.Decision{{}, {Actor: "ada", Reason: "another"}, {Actor: "bea", Reason: ada.Reason}} {
 					require.ErrorIs(t, decide(by), idempotency.ErrChanged)
 				}
-				info, err := guard.Lookup(t.Context(), k)
-				require.NoError(t, err)
+				info := guardtest.Lookup(t, guard, k)
 				require.Len(t, info.Decisions, 1)
 				require.Equal(t, "ada", info.Decisions[0].Actor)
 				begin, cut := strings.CutSuffix(info.Decisions[0].Reason, "…")

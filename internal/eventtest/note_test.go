@@ -106,17 +106,20 @@ func TestTraceOfAJob(t *testing.T) {
 	require.Equal(t, event.PartBody, only(events, event.Refused)[0].Differs)
 }
 
-// A held key points to the run that nobody knows the outcome of, in each process.
+// A held key points to the run that nobody knows the outcome of, in each process. The log joins the incident to
+// its trace.
 func TestHeldKeyPointsToItsTrace(t *testing.T) {
 	t.Parallel()
 	st := idempotency.NewMemoryStore()
 	fails := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
-	p := newTraced(t, st, fails, idempotency.WithRecovery(idempotency.Hold))
+	var log guardtest.LockedBuffer
+	p := newTraced(t, st, fails, idempotency.WithRecovery(idempotency.Hold), idempotency.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 	q := newTraced(t, st, fails, idempotency.WithRecovery(idempotency.Hold))
 	p.Do(t, inSpan("1", guardtest.Call{Key: "k"}))
 	q.Do(t, inSpan("2", guardtest.Call{Key: "k"}))
 	require.Equal(t, span(1), only(p.Events, event.Held)[0].Trace)
 	require.Equal(t, span(1), only(q.Events, event.Held)[0].Trace)
+	require.Contains(t, log.String(), "trace="+span(1).String())
 }
 
 // mismatches are requests that are not the one of the key, by the parts that differ.
@@ -235,21 +238,6 @@ func TestMismatchNamesABodyByItsBytes(t *testing.T) {
 	require.Equal(t, []string{"query", "body"}, differsIn(p.Do(t, reordered)))
 }
 
-// A function may count what is none of the parts. Then nobody is told that one differs.
-func TestMismatchInNoPart(t *testing.T) {
-	t.Parallel()
-	own := func(r *http.Request, _ []byte) (idempotency.Fingerprint, error) {
-		return idempotency.NewFingerprint(1, []byte(r.Header.Get("X-Version"))), nil
-	}
-	p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), &guardtest.Counter{},
-		idempotency.WithFingerprint(own), explaining)
-	p.Do(t, guardtest.Call{Key: "k"})
-	got := p.Do(t, guardtest.Call{Key: "k", Header: http.Header{"X-Version": {"2"}}})
-	guardtest.RequireProblem(t, got, http.StatusConflict, problem.KeyReused)
-	require.Empty(t, differsIn(got))
-	require.Zero(t, only(p.Events, event.Refused)[0].Differs)
-}
-
 // Notes are for those who look. A store that knows nothing of them, or whose notes somebody has
 // altered, changes nothing else.
 func TestNotesDecideNothing(t *testing.T) {
@@ -328,8 +316,7 @@ func TestLongPatternIsCut(t *testing.T) {
 	pattern := "POST /" + strings.Repeat("x", 57) + "ü/{id}"
 	mux.Handle(pattern, guard.Handler(&guardtest.Counter{}))
 	guardtest.ServeRecorder(t, mux).Do(t, guardtest.Call{Key: "k", Path: "/" + strings.Repeat("x", 57) + "ü/1"})
-	info, err := guard.Lookup(t.Context(), idempotency.Key{Scope: "acme", Value: "k"})
-	require.NoError(t, err)
+	info := guardtest.Lookup(t, guard, idempotency.Key{Scope: "acme", Value: "k"})
 	require.Equal(t, "POST /"+strings.Repeat("x", 57), info.Route)
 }
 
@@ -392,17 +379,6 @@ func TestRetryIsNoTakeover(t *testing.T) {
 	require.Zero(t, p.Events.Count(event.Takeover))
 }
 
-// The log joins an incident to its trace.
-func TestTraceIsInTheLog(t *testing.T) {
-	t.Parallel()
-	fails := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
-	var log guardtest.LockedBuffer
-	p := newTraced(t, idempotency.NewMemoryStore(), fails, idempotency.WithRecovery(idempotency.Hold),
-		idempotency.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-	p.Do(t, inSpan("1", guardtest.Call{Key: "k"}))
-	require.Contains(t, log.String(), "trace="+span(1).String())
-}
-
 func TestTraceContextIsWrittenAsTraceparent(t *testing.T) {
 	t.Parallel()
 	var c event.TraceContext
@@ -413,14 +389,6 @@ func TestTraceContextIsWrittenAsTraceparent(t *testing.T) {
 	require.NoError(t, err)
 	c.Flags = 1
 	require.Equal(t, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", c.String())
-}
-
-func TestRequestPartsHaveNames(t *testing.T) {
-	t.Parallel()
-	require.Empty(t, event.RequestParts(0).String())
-	require.Nil(t, event.RequestParts(0).Names())
-	require.Equal(t, "method,path,query,content-type,body", event.RequestParts(0xff).String())
-	require.Equal(t, []string{"path", "body"}, (event.PartPath | event.PartBody).Names())
 }
 
 // A panic of the function is the program's own: nothing has been claimed.

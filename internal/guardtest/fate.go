@@ -59,10 +59,16 @@ func HeldBy(o store.Owner, attempt int) store.Seen {
 	return store.Seen{Owner: o, Attempt: attempt, State: store.Held}
 }
 
-// Seen is what an operator who looks sees of HeldKey.
+// Lookup is what an operator who looks sees of a key that has a record.
+func Lookup(t testing.TB, g *idempotency.Guard, k idempotency.Key) idempotency.RecordInfo {
+	t.Helper()
+	info, err := g.Lookup(t.Context(), k)
+	require.NoError(t, err)
+	return info
+}
+
+// Seen is what the decisions of that operator about HeldKey tell.
 func Seen(t testing.TB, g *idempotency.Guard) store.Seen {
 	t.Helper()
-	info, err := g.Lookup(t.Context(), HeldKey)
-	require.NoError(t, err)
-	return info.Seen()
+	return Lookup(t, g, HeldKey).Seen()
 }

@@ -154,8 +154,7 @@ func TestRunThatGivesWayLeavesTheKeyOfARedirectFree(t *testing.T) {
 			time.Sleep(time.Hour - 5*time.Second)
 			hand := guardtest.NewGuard(t, shared)
 			key := idempotency.Key{Scope: "acme", Value: "k"}
-			info, err := hand.Lookup(t.Context(), key)
-			require.NoError(t, err)
+			info := guardtest.Lookup(t, hand, key)
 			require.NoError(t, hand.Forget(t.Context(), key, info.Seen(), idempotency.Decision{}))
 			require.Equal(t, http.StatusPermanentRedirect, other.Do(t, guardtest.Call{Key: "k"}).Status)
 			<-first

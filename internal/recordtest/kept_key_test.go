@@ -59,8 +59,7 @@ func keeping(t *testing.T, st idempotency.Store, sealer idempotency.Sealer, opts
 // nameOf is the name of the record of a key.
 func nameOf(t *testing.T, g *idempotency.Guard, k idempotency.Key) idempotency.Key {
 	t.Helper()
-	info, err := g.Lookup(t.Context(), k)
-	require.NoError(t, err)
+	info := guardtest.Lookup(t, g, k)
 	return idempotency.Key{Record: info.Record}
 }
 
@@ -70,15 +69,13 @@ func TestKeptKeyIsReadByTheNameOfItsRecord(t *testing.T) {
 		route, _ := keeping(t, st, guardtest.NewSealer(t, 1))
 		s := guardtest.ServeRecorder(t, route.Handler(guardtest.FailsFirst()))
 		require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
-		byKey, err := route.Lookup(t.Context(), guardtest.HeldKey)
-		require.NoError(t, err)
+		byKey := guardtest.Lookup(t, route, guardtest.HeldKey)
 		record := idempotency.Key{Record: byKey.Record}
 
 		// The console keeps no keys of its own, and has the sealer.
 		events := &guardtest.Events{}
 		console := guardtest.NewGuard(t, st, idempotency.WithSealer(guardtest.NewSealer(t, 1)), idempotency.WithObserver(events.Observe))
-		byName, err := console.Lookup(t.Context(), record)
-		require.NoError(t, err)
+		byName := guardtest.Lookup(t, console, record)
 		require.Equal(t, guardtest.HeldKey, byName.Key)
 		require.Equal(t, byKey.ID, byName.ID)
 		require.Len(t, byName.DeriveKey("charge"), 32)
@@ -88,8 +85,7 @@ func TestKeptKeyIsReadByTheNameOfItsRecord(t *testing.T) {
 		require.Equal(t, "acme", resolved.Scope)
 		require.Equal(t, byKey.ID, resolved.OperationID)
 		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
-		byName, err = console.Lookup(t.Context(), record)
-		require.NoError(t, err)
+		byName = guardtest.Lookup(t, console, record)
 		require.Equal(t, guardtest.HeldKey, byName.Key, "also when the record has its answer")
 		require.NoError(t, console.Forget(t.Context(), record, byName.Seen(), idempotency.Decision{}))
 		forgotten := events.All()[1]
@@ -146,8 +142,7 @@ func TestNoBitOfAKeptKeyCanBeAltered(t *testing.T) {
 	require.Equal(t, 1, events.Count(event.Corrupt), "once for each run")
 	require.ErrorIs(t, events.Errors()[len(events.Errors())-1], idempotency.ErrCorrupt)
 	st.alter = nil
-	info, err := g.Lookup(t.Context(), record)
-	require.NoError(t, err)
+	info := guardtest.Lookup(t, g, record)
 	require.Equal(t, guardtest.HeldKey, info.Key)
 }
 
@@ -162,8 +157,7 @@ func TestKeptKeyIsThatOfItsRecord(t *testing.T) {
 	s.Do(t, guardtest.Call{Key: "other"})
 	record := nameOf(t, g, guardtest.HeldKey)
 	st.alter = func([]byte) []byte { return st.claims[1].SealedKey }
-	info, err := g.Lookup(t.Context(), record)
-	require.NoError(t, err)
+	info := guardtest.Lookup(t, g, record)
 	require.Equal(t, record, info.Key)
 	require.Equal(t, 1, events.Count(event.Corrupt))
 }
@@ -262,7 +256,6 @@ func TestDoKeepsItsKey(t *testing.T) {
 	g, _ := keeping(t, idempotency.NewMemoryStore(), guardtest.NewSealer(t, 1))
 	_, _, err := idempotency.Do(t.Context(), g, jobKey, func(context.Context) (int, error) { return 1, nil })
 	require.NoError(t, err)
-	info, err := g.Lookup(t.Context(), nameOf(t, g, jobKey))
-	require.NoError(t, err)
+	info := guardtest.Lookup(t, g, nameOf(t, g, jobKey))
 	require.Equal(t, jobKey, info.Key)
 }

@@ -69,8 +69,7 @@ func TestLookupTellsEachState(t *testing.T) {
 			return done
 		}
 		info := func() idempotency.RecordInfo {
-			info, err := guard.Lookup(t.Context(), guardtest.HeldKey)
-			require.NoError(t, err)
+			info := guardtest.Lookup(t, guard, guardtest.HeldKey)
 			return info
 		}
 
@@ -270,8 +269,7 @@ func TestLookup(t *testing.T) {
 
 			created := s.Do(t, guardtest.Call{Key: "k"})
 			time.Sleep(time.Hour)
-			info, err := g.Lookup(t.Context(), guardtest.HeldKey)
-			require.NoError(t, err)
+			info := guardtest.Lookup(t, g, guardtest.HeldKey)
 			require.Equal(t, store.Completed, info.State)
 			require.Equal(t, http.StatusCreated, info.Status)
 			require.Equal(t, 1, info.Attempt)
@@ -296,8 +294,7 @@ func TestResolveWithAnAnswer(t *testing.T) {
 			c := guardtest.Call{Key: "k", Path: "/fails"}
 			s.Do(t, c)
 			guardtest.RequireFate(t, s, h, c, guardtest.IsHeld)
-			info, err := g.Lookup(t.Context(), guardtest.HeldKey)
-			require.NoError(t, err)
+			info := guardtest.Lookup(t, g, guardtest.HeldKey)
 			require.Equal(t, store.Held, info.State)
 
 			resolution := idempotency.Resolution{
@@ -367,9 +364,8 @@ func TestResolveRefusesWhatItCannotSettle(t *testing.T) {
 	done := guardtest.Call{Key: "done"}
 	s.Do(t, done)
 	key := idempotency.Key{Scope: "acme", Value: "done"}
-	info, err := g.Lookup(t.Context(), key)
-	require.NoError(t, err)
-	err = g.Resolve(t.Context(), key, guardtest.HeldBy(info.Seen().Owner, 1), idempotency.Resolution{Outcome: idempotency.NotExecuted})
+	info := guardtest.Lookup(t, g, key)
+	err := g.Resolve(t.Context(), key, guardtest.HeldBy(info.Seen().Owner, 1), idempotency.Resolution{Outcome: idempotency.NotExecuted})
 	require.ErrorIs(t, err, idempotency.ErrChanged)
 	guardtest.RequireFate(t, s, h, done, guardtest.Replays)
 }
@@ -382,8 +378,7 @@ func TestForgetLeavesARunInFlightAlone(t *testing.T) {
 		s := guardtest.ServeRecorder(t, g.Handler(h))
 		done := s.Start(t, guardtest.Call{Key: "k"})
 		for range 50 {
-			info, err := g.Lookup(t.Context(), guardtest.HeldKey)
-			require.NoError(t, err)
+			info := guardtest.Lookup(t, g, guardtest.HeldKey)
 			require.ErrorIs(t, g.Forget(t.Context(), guardtest.HeldKey, info.Seen(), idempotency.Decision{}), idempotency.ErrChanged)
 			require.Equal(t, store.Claimed, info.State)
 			require.Positive(t, info.Lease)

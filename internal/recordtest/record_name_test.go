@@ -91,8 +91,7 @@ func TestLookupByRecordName(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, st idempotency.Store, opts ...idempotency.Option) {
 		p := newPayout(t, st, opts...)
-		byKey, err := p.route.Lookup(t.Context(), guardtest.HeldKey)
-		require.NoError(t, err)
+		byKey := guardtest.Lookup(t, p.route, guardtest.HeldKey)
 		byName := p.info
 		require.Equal(t, p.name, byName.Key)
 		require.Equal(t, p.name.Record, byKey.Record)
@@ -238,8 +237,7 @@ func TestResolveGivesDoItsValue(t *testing.T) {
 		if !byName {
 			key = jobKey
 		}
-		info, err := guard.Lookup(t.Context(), key)
-		require.NoError(t, err)
+		info := guardtest.Lookup(t, guard, key)
 		require.NoError(t, guard.Resolve(t.Context(), key, info.Seen(), idempotency.Resolution{
 			Outcome: idempotency.Final, Body: []byte(`"paid by hand"`),
 		}))
@@ -255,8 +253,7 @@ func TestResolveGivesDoItsValue(t *testing.T) {
 func TestResolveGivesDoNoValue(t *testing.T) {
 	t.Parallel()
 	guard, run, _ := heldJob[*struct{}](t, nil)
-	info, err := guard.Lookup(t.Context(), jobKey)
-	require.NoError(t, err)
+	info := guardtest.Lookup(t, guard, jobKey)
 	require.NoError(t, guard.Resolve(t.Context(), jobKey, info.Seen(), idempotency.Resolution{Outcome: idempotency.Final}))
 	got, result, err := run()
 	require.NoError(t, err)

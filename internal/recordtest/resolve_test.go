@@ -236,8 +236,7 @@ func TestResolverSettlesOnlyTheRunItWasAskedAbout(t *testing.T) {
 	strict = guardtest.ServeRecorder(t, guard.Handler(h))
 	hold(t, strict)
 	guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
-	info, err := guard.Lookup(t.Context(), guardtest.HeldKey)
-	require.NoError(t, err)
+	info := guardtest.Lookup(t, guard, guardtest.HeldKey)
 	require.Equal(t, store.Held, info.State)
 	require.Equal(t, 2, info.Attempt)
 }

@@ -120,14 +120,13 @@ func TestDecisionsByShapeOfHandler(t *testing.T) {
 					g := guardtest.NewGuard(t, open(t), idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(events.Observe))
 					s := guardtest.ServeRecorder(t, g.Handler(h))
 					require.Equal(t, http.StatusBadGateway, s.Do(t, guardtest.Call{Key: "k"}).Status)
-					info, err := g.Lookup(t.Context(), guardtest.HeldKey)
-					require.NoError(t, err)
+					info := guardtest.Lookup(t, g, guardtest.HeldKey)
 					require.Equal(t, c.steps, info.Steps)
 					require.Equal(t, c.inDoubt, info.InDoubt)
 
 					stale := guardtest.HeldBy(store.Owner{1}, 1)
 					require.ErrorIs(t, g.Resolve(t.Context(), guardtest.HeldKey, stale, d.res), idempotency.ErrChanged)
-					err = g.Resolve(t.Context(), guardtest.HeldKey, info.Seen(), d.res)
+					err := g.Resolve(t.Context(), guardtest.HeldKey, info.Seen(), d.res)
 					require.ErrorIs(t, err, d.want)
 					if d.want != nil {
 						require.Zero(t, events.Count(event.Resolved))

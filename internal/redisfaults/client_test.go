@@ -225,8 +225,7 @@ func TestRedisDeadline(t *testing.T) {
 	for name, o := range patientClients(func(o *redis.Options) { o.Addr = server.Addr }) {
 		t.Run(name, func(t *testing.T) {
 			s := guardtest.RedisStore(t, newClient(t, o))
-			_, err := s.Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
-			require.NoError(t, err)
+			claimed(t, s, guardtest.RedisKey(), guardtest.RedisClaim())
 			server.Pause(t)
 			defer server.Resume(t)
 			requireDeadlines(t, s)
@@ -280,12 +279,11 @@ func TestRedisHungFunctions(t *testing.T) {
 			s := guardtest.RedisStore(t, newClient(t, o))
 			requireDeadlines(t, s)
 			close(goOn)
-			_, err := s.Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
-			require.NoError(t, err)
+			claimed(t, s, guardtest.RedisKey(), guardtest.RedisClaim())
 			require.Positive(t, calls.Load())
 
 			set(o, func() { panic("so be it") })
-			_, err = guardtest.RedisStore(t, newClient(t, o)).Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
+			_, err := guardtest.RedisStore(t, newClient(t, o)).Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
 			require.ErrorContains(t, err, "so be it")
 		})
 	}
@@ -333,8 +331,7 @@ func TestRedisClientIsLeftAlone(t *testing.T) {
 		})
 	}
 	st := idempotency.NewRedisStore(client)
-	_, err := st.Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
-	require.NoError(t, err)
+	claimed(t, st, guardtest.RedisKey(), guardtest.RedisClaim())
 	users.Wait()
 	o := client.Options()
 	require.False(t, o.ContextTimeoutEnabled)

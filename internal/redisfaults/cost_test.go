@@ -39,12 +39,10 @@ func TestRedisRoundTrips(t *testing.T) {
 			s := guardtest.RedisStore(t, guardtest.RedisClient(t, b.addrs...))
 			for range 20 { // all masters get to know the scripts
 				key, c := guardtest.RedisKey(), guardtest.RedisClaim()
-				_, err := s.Claim(ctx, key, c)
-				require.NoError(t, err)
+				claimed(t, s, key, c)
 				require.NoError(t, s.Renew(ctx, key, c.Owner))
 				require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{TTL: time.Hour}))
-				_, err = s.Get(ctx, key)
-				require.NoError(t, err)
+				recordOf(t, s, key)
 			}
 			// A client that discovers a server sends these, at any time. Before Redis 7.0, subcommands
 			// have no counters of their own.
@@ -146,8 +144,7 @@ func TestRedisRecordIsCompact(t *testing.T) {
 	} {
 		key, c := guardtest.RedisKey(), guardtest.RedisClaim()
 		c.Note, c.Label = make([]byte, what.note), what.label
-		_, err := s.Claim(t.Context(), key, c)
-		require.NoError(t, err)
+		claimed(t, s, key, c)
 		used := server.Do(t, "MEMORY", "USAGE", "idem:"+key)
 		t.Logf("note of %d bytes, label of %d: %d bytes", what.note, len(what.label), used)
 		require.Equal(t, compact, server.Do(t, "OBJECT", "ENCODING", "idem:"+key))
@@ -211,8 +208,7 @@ func TestRedisAllocations(t *testing.T) {
 		require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{Answer: answer, TTL: time.Hour}))
 	})
 	key, c := guardtest.RedisKey(), guardtest.RedisClaim()
-	_, err := s.Claim(ctx, key, c)
-	require.NoError(t, err)
+	claimed(t, s, key, c)
 	require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{Answer: answer, TTL: time.Hour}))
 	replay := measure(func(_ string, c store.Claim) {
 		_, err := s.Claim(ctx, key, c)
@@ -271,8 +267,7 @@ func TestLookupMovesNoAnswers(t *testing.T) {
 				require.Contains(t, got.Body, `"status":201`)
 			}
 			require.Less(t, read.Load(), int64(lookups*most))
-			info, err := guard.Lookup(t.Context(), guardtest.HeldKey)
-			require.NoError(t, err)
+			info := guardtest.Lookup(t, guard, guardtest.HeldKey)
 			require.Equal(t, http.StatusCreated, info.Status)
 			require.Greater(t, info.Size, int64(len(body)))
 
@@ -306,8 +301,7 @@ func TestRepeatedResolutionReadsTheAnswer(t *testing.T) {
 		}
 		decided.Body = []byte("another")
 		require.ErrorIs(t, guard.Resolve(t.Context(), guardtest.HeldKey, seen, decided), idempotency.ErrChanged)
-		info, err := guard.Lookup(t.Context(), guardtest.HeldKey)
-		require.NoError(t, err)
+		info := guardtest.Lookup(t, guard, guardtest.HeldKey)
 		require.Equal(t, http.StatusAccepted, info.Status)
 	})
 }
@@ -318,8 +312,7 @@ func TestLookupOfAFunction(t *testing.T) {
 		guard := guardtest.NewGuard(t, st)
 		_, _, err := idempotency.Do(t.Context(), guard, guardtest.HeldKey, func(context.Context) (string, error) { return "done", nil })
 		require.NoError(t, err)
-		info, err := guard.Lookup(t.Context(), guardtest.HeldKey)
-		require.NoError(t, err)
+		info := guardtest.Lookup(t, guard, guardtest.HeldKey)
 		require.Equal(t, store.Completed, info.State)
 		require.Zero(t, info.Status)
 		require.Positive(t, info.Size)

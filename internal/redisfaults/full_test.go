@@ -113,14 +113,12 @@ func TestRedisFullServerReplaysLargeAnswers(t *testing.T) {
 	server := redistest.Start(t)
 	s := guardtest.RedisAt(t, server)
 	ctx, key, c := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
-	_, err := s.Claim(ctx, key, c)
-	require.NoError(t, err)
+	claimed(t, s, key, c)
 	require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
 	server.Do(t, "CONFIG", "SET", "maxmemory", "100")
-	r, err := s.Claim(ctx, key, guardtest.RedisClaim())
-	require.NoError(t, err)
+	r := claimed(t, s, key, guardtest.RedisClaim())
 	require.Equal(t, guardtest.LargeAnswer, r.Answer)
-	r, err = s.GetAnswer(ctx, key)
+	r, err := s.GetAnswer(ctx, key)
 	require.NoError(t, err)
 	require.Equal(t, guardtest.LargeAnswer, r.Answer)
 	require.InDelta(t, time.Hour, r.TTL, float64(time.Minute))
@@ -164,8 +162,7 @@ func TestRedisEviction(t *testing.T) {
 		acknowledged := make(map[string]store.Claim)
 		for range claims {
 			key, c := guardtest.RedisKey(), guardtest.RedisClaim()
-			_, err := st.Claim(ctx, key, c)
-			require.NoError(t, err)
+			claimed(t, st, key, c)
 			acknowledged[key] = c
 		}
 		used, err := strconv.Atoi(server.Info(t, "memory")["used_memory"])

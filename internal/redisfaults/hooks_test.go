@@ -80,14 +80,12 @@ func TestRedisHooks(t *testing.T) {
 			key, claim := guardtest.RedisKey(), guardtest.RedisClaim()
 			claim.Hold = true
 			for _, answer := range [][]byte{[]byte("small"), guardtest.LargeAnswer} {
-				_, err := st.Claim(ctx, key, claim)
-				require.NoError(t, err)
+				claimed(t, st, key, claim)
 				require.NoError(t, st.SaveStep(ctx, key, claim.Owner, "step", nil))
 				require.NoError(t, st.Complete(ctx, key, claim.Owner, store.Completion{Answer: answer, TTL: time.Hour}))
-				r, err := st.Claim(ctx, key, claim)
-				require.NoError(t, err)
+				r := claimed(t, st, key, claim)
 				require.Equal(t, answer, r.Answer)
-				r, err = st.GetAnswer(ctx, key)
+				r, err := st.GetAnswer(ctx, key)
 				require.NoError(t, err)
 				require.Equal(t, answer, r.Answer)
 				key = guardtest.RedisKey()
@@ -153,8 +151,7 @@ func TestRedisHooksKeepDeadlines(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t, change)
-			_, err := s.Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
-			require.NoError(t, err)
+			claimed(t, s, guardtest.RedisKey(), guardtest.RedisClaim())
 			server.Pause(t)
 			defer server.Resume(t)
 			for name, call := range storeCalls(s, guardtest.RedisKey(), guardtest.RedisClaim()) {
@@ -239,8 +236,7 @@ func TestRedisHookThatSwallowsReplies(t *testing.T) {
 	c := guardtest.RedisClaim()
 	c.Hold = true
 	for _, key := range []string{large, held} {
-		_, err := plain.Claim(ctx, key, c)
-		require.NoError(t, err)
+		claimed(t, plain, key, c)
 	}
 	require.NoError(t, plain.Complete(ctx, large, c.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
 

@@ -148,11 +148,9 @@ func TestRedisReaderLeavesAClaimThatHasJustBeenEntered(t *testing.T) {
 		"by another owner": func(store.Claim) store.Claim { return holdClaim() },
 	} {
 		ctx, key, c := t.Context(), guardtest.RedisKey(), holdClaim()
-		_, err := s.Claim(ctx, key, c)
-		require.NoError(t, err)
+		claimed(t, s, key, c)
 		require.NoError(t, s.Hold(ctx, key, c.Owner))
-		r, err := s.Get(ctx, key)
-		require.NoError(t, err)
+		r := recordOf(t, s, key)
 		require.NoError(t, s.Resolve(ctx, key, r.Seen(), store.Settlement{}))
 		called := false
 		reader := storeBefore(t, server, "drop", func() error {
@@ -176,10 +174,9 @@ func TestRedisFullServerKeepsItsIndex(t *testing.T) {
 	s := guardtest.RedisAt(t, server)
 	ctx := t.Context()
 	held, c := guardtest.RedisKey(), guardtest.RedisClaim()
-	_, err := s.Claim(ctx, held, c)
-	require.NoError(t, err)
+	claimed(t, s, held, c)
 	server.Do(t, "CONFIG", "SET", "maxmemory", "100")
-	_, err = s.Claim(ctx, guardtest.RedisKey(), holdClaim())
+	_, err := s.Claim(ctx, guardtest.RedisKey(), holdClaim())
 	require.ErrorIs(t, err, idempotency.ErrStoreFull)
 	require.NoError(t, s.Hold(ctx, held, c.Owner))
 	require.Equal(t, []string{held}, keysOf(t, s, holding))
@@ -193,8 +190,7 @@ func TestRedisListAfterScriptsWereForgotten(t *testing.T) {
 	var want []string
 	for range 3 {
 		want = append(want, guardtest.RedisKey())
-		_, err := s.Claim(t.Context(), want[len(want)-1], holdClaim())
-		require.NoError(t, err)
+		claimed(t, s, want[len(want)-1], holdClaim())
 	}
 	server.Do(t, "SCRIPT", "FLUSH")
 	require.Equal(t, want, keysOf(t, s, holding))
@@ -220,8 +216,7 @@ func indexKeepsWhatCannotBeRead(t *testing.T, server *redistest.Server, s *idemp
 	server.Do(t, "FLUSHALL")
 	sound, damaged, foreign := guardtest.RedisKey(), guardtest.RedisKey(), guardtest.RedisKey()
 	for _, key := range []string{damaged, foreign, sound} {
-		_, err := s.Claim(t.Context(), key, holdClaim())
-		require.NoError(t, err)
+		claimed(t, s, key, holdClaim())
 	}
 	header := server.Do(t, "HGET", "idem:"+damaged, "m")
 	server.Do(t, "HSET", "idem:"+damaged, "m", "\x01 damaged")
@@ -258,8 +253,7 @@ func TestRedisCursorOfOtherMasters(t *testing.T) {
 	var want []string
 	for range 50 {
 		want = append(want, guardtest.RedisKey())
-		_, err := s.Claim(t.Context(), want[len(want)-1], holdClaim())
-		require.NoError(t, err)
+		claimed(t, s, want[len(want)-1], holdClaim())
 	}
 	for _, limit := range []int{1, 3, 10, 1000} {
 		require.Subset(t, keysOf(t, s, store.Query{Limit: limit}), want)
@@ -283,8 +277,7 @@ func TestRedisListPassesOverTheIndex(t *testing.T) {
 	server := redistest.Start(t)
 	s := guardtest.RedisAt(t, server)
 	key := guardtest.RedisKey()
-	_, err := s.Claim(t.Context(), key, holdClaim())
-	require.NoError(t, err)
+	claimed(t, s, key, holdClaim())
 	server.Do(t, "COPY", "idem:"+key, "idem:not a key")
 	for _, limit := range []int{1, 100} {
 		found := keysOf(t, s, store.Query{Limit: limit})

@@ -153,6 +153,21 @@ func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 	}
 }
 
+// claimed makes a claim that the store must answer, and recordOf looks at a record that it must have.
+func claimed(t testing.TB, s *idempotency.RedisStore, key string, c store.Claim) store.Record {
+	t.Helper()
+	r, err := s.Claim(t.Context(), key, c)
+	require.NoError(t, err)
+	return r
+}
+
+func recordOf(t testing.TB, s *idempotency.RedisStore, key string) store.Record {
+	t.Helper()
+	r, err := s.Get(t.Context(), key)
+	require.NoError(t, err)
+	return r
+}
+
 // acknowledge claims new keys from several goroutines until ctx is done or the store has
 // acknowledged enough of them, and returns the acknowledged ones.
 func acknowledge(ctx context.Context, s *idempotency.RedisStore, enough int) map[string]store.Claim {

@@ -86,25 +86,21 @@ func redisOutOfMemory(t *testing.T, addrs []string, servers ...*redistest.Server
 	_, err := s.Claim(ctx, guardtest.RedisKey(), guardtest.RedisClaim())
 	require.ErrorIs(t, err, idempotency.ErrStoreFull)
 
-	r, err := s.Claim(ctx, done, guardtest.RedisClaim())
-	require.NoError(t, err)
+	r := claimed(t, s, done, guardtest.RedisClaim())
 	require.Equal(t, "done", string(r.Answer))
 	waiting := guardtest.RedisClaim()
 	waiting.Watch = true
-	r, err = s.Claim(ctx, small, waiting)
-	require.NoError(t, err)
+	r = claimed(t, s, small, waiting)
 	require.Equal(t, store.Claimed, r.State)
 	require.False(t, r.Mine)
 	refused := func(key string, o store.Owner, state store.State) {
 		t.Helper()
 		again := guardtest.RedisClaim()
 		again.Note = []byte("again")
-		before, err := s.Get(ctx, key)
-		require.NoError(t, err)
+		before := recordOf(t, s, key)
 		_, err = s.Claim(ctx, key, again)
 		require.ErrorIs(t, err, idempotency.ErrStoreFull)
-		after, err := s.Get(ctx, key)
-		require.NoError(t, err)
+		after := recordOf(t, s, key)
 		require.Equal(t, o, after.Owner)
 		require.Equal(t, 1, after.Attempt)
 		require.Equal(t, state, after.State)
@@ -114,8 +110,7 @@ func redisOutOfMemory(t *testing.T, addrs []string, servers ...*redistest.Server
 	refused(lapsed, lapsedOwner, store.Claimed)
 	holding := guardtest.RedisClaim()
 	holding.Hold = true
-	r, err = s.Claim(ctx, lapsedHold, holding)
-	require.NoError(t, err)
+	r = claimed(t, s, lapsedHold, holding)
 	require.Equal(t, store.Held, r.State)
 	require.NoError(t, s.Renew(ctx, renewed, renewedOwner))
 	require.NoError(t, s.SaveStep(ctx, renewed, renewedOwner, "a", []byte("1")))
@@ -130,18 +125,15 @@ func redisOutOfMemory(t *testing.T, addrs []string, servers ...*redistest.Server
 		server.Do(t, "CONFIG", "SET", "maxmemory", "0")
 	}
 	for key, answer := range map[string]string{small: "small", large: string(guardtest.LargeAnswer), held: "resolved"} {
-		r, err := s.Claim(ctx, key, guardtest.RedisClaim())
-		require.NoError(t, err)
+		r := claimed(t, s, key, guardtest.RedisClaim())
 		require.Equal(t, answer, string(r.Answer))
 	}
 	for _, key := range []string{released, lapsed} {
-		r, err = s.Claim(ctx, key, guardtest.RedisClaim())
-		require.NoError(t, err)
+		r = claimed(t, s, key, guardtest.RedisClaim())
 		require.True(t, r.Mine)
 		require.Equal(t, 2, r.Attempt)
 	}
-	r, err = s.Get(ctx, renewed)
-	require.NoError(t, err)
+	r = recordOf(t, s, renewed)
 	require.Equal(t, map[string][]byte{"a": []byte("1")}, r.Steps)
 }
 
@@ -178,15 +170,13 @@ func TestRedisWithReplicas(t *testing.T) {
 			for _, s := range []*idempotency.RedisStore{hasty, elsewhere} {
 				require.ErrorIs(t, s.Renew(ctx, key, c.Owner), store.ErrNotOwner)
 			}
-			r, err := patient.Claim(ctx, key, c)
-			require.NoError(t, err)
+			r := claimed(t, patient, key, c)
 			require.True(t, r.Mine)
 
 			test.replica.Pause(t)
-			_, err = elsewhere.Claim(ctx, key, c)
+			_, err := elsewhere.Claim(ctx, key, c)
 			require.ErrorContains(t, err, "too few replicas", "repeated on another connection")
-			r, err = hasty.Get(ctx, key)
-			require.NoError(t, err)
+			r = recordOf(t, hasty, key)
 			require.Equal(t, store.Claimed, r.State, "a run that has happened may need it")
 			require.ErrorContains(t, hasty.Release(ctx, key, c.Owner, store.Release{}), "too few replicas", "one that has not begun gives it up")
 
@@ -195,8 +185,7 @@ func TestRedisWithReplicas(t *testing.T) {
 			require.ErrorContains(t, err, "too few replicas")
 			test.replica.Resume(t)
 
-			r, err = patient.Claim(ctx, key, d)
-			require.NoError(t, err)
+			r = claimed(t, patient, key, d)
 			require.Equal(t, 2, r.Attempt)
 			test.replica.Pause(t)
 			for range 2 {
@@ -204,8 +193,7 @@ func TestRedisWithReplicas(t *testing.T) {
 				require.ErrorContains(t, elsewhere.Complete(ctx, key, d.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}),
 					"too few replicas", "repeated on another connection")
 			}
-			r, err = hasty.Claim(ctx, key, guardtest.RedisClaim())
-			require.NoError(t, err)
+			r = claimed(t, hasty, key, guardtest.RedisClaim())
 			require.Equal(t, "answer", string(r.Answer), "a replay gives nothing that has to be confirmed")
 			test.replica.Resume(t)
 			require.NoError(t, patient.Complete(ctx, key, d.Owner, store.Completion{Answer: []byte("answer"), TTL: time.Hour}))
@@ -267,8 +255,7 @@ func TestRedisWithReplicasKeepsStepsAndHolds(t *testing.T) {
 	}
 	patient, hasty := open(guardtest.Patience), open(50*time.Millisecond)
 	ctx, key, c := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
-	_, err := patient.Claim(ctx, key, c)
-	require.NoError(t, err)
+	claimed(t, patient, key, c)
 	replica.Pause(t)
 	require.ErrorContains(t, hasty.Renew(ctx, key, c.Owner), "too few replicas")
 	for range 2 { // repeated on another connection, too
@@ -283,8 +270,7 @@ func TestRedisWithReplicasKeepsStepsAndHolds(t *testing.T) {
 	require.NoError(t, patient.Hold(ctx, key, c.Owner))
 
 	other := guardtest.RedisStore(t, guardtest.RedisClient(t, replica.Addr))
-	r, err := other.Get(ctx, key)
-	require.NoError(t, err)
+	r := recordOf(t, other, key)
 	require.Equal(t, store.Held, r.State)
 	require.Equal(t, map[string][]byte{"a": []byte("1")}, r.Steps)
 
@@ -295,13 +281,12 @@ func TestRedisWithReplicasKeepsStepsAndHolds(t *testing.T) {
 	}
 	replica.Resume(t)
 	require.NoError(t, patient.Resolve(ctx, key, guardtest.HeldBy(c.Owner, 1), guardtest.Answered("by hand")))
-	r, err = other.GetAnswer(ctx, key)
+	r, err := other.GetAnswer(ctx, key)
 	require.NoError(t, err)
 	require.Equal(t, "by hand", string(r.Answer))
 
 	key = guardtest.RedisKey()
-	_, err = patient.Claim(ctx, key, c)
-	require.NoError(t, err)
+	claimed(t, patient, key, c)
 	require.NoError(t, patient.Hold(ctx, key, c.Owner))
 	replica.Pause(t)
 	require.NoError(t, hasty.Resolve(ctx, key, guardtest.HeldBy(c.Owner, 1), store.Settlement{}))
@@ -319,8 +304,7 @@ func TestRedisClusterFailover(t *testing.T) {
 			t.Parallel()
 			cluster := redistest.StartCluster(t, 3, true)
 			key, s := guardtest.RedisKey(), guardtest.RedisStore(t, guardtest.RedisClient(t, cluster.Addrs()...))
-			_, err := s.Claim(t.Context(), key, guardtest.RedisClaim())
-			require.NoError(t, err)
+			claimed(t, s, key, guardtest.RedisClaim())
 			for _, master := range cluster.Masters {
 				slot := master.Do(t, "CLUSTER", "KEYSLOT", "idem:"+key)
 				if master.Do(t, "CLUSTER", "COUNTKEYSINSLOT", slot).(int64) == 1 {
@@ -371,8 +355,7 @@ func TestRedisHookThatRefuses(t *testing.T) {
 	ctx, c := t.Context(), guardtest.RedisClaim()
 	key, large := guardtest.RedisKey(), guardtest.RedisKey()
 	for _, k := range []string{key, large} {
-		_, err := plain.Claim(ctx, k, c)
-		require.NoError(t, err)
+		claimed(t, plain, k, c)
 	}
 	require.NoError(t, plain.Complete(ctx, large, c.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
 
@@ -408,8 +391,7 @@ func TestRedisWithReplicasConfirmsReleases(t *testing.T) {
 	for _, release := range []store.Release{{}, {Undone: true}} {
 		key, c := guardtest.RedisKey(), guardtest.RedisClaim()
 		c.Hold = true
-		_, err := patient.Claim(ctx, key, c)
-		require.NoError(t, err)
+		claimed(t, patient, key, c)
 		replica.Pause(t)
 		for range 2 { // repeated on another connection, too
 			hasty := guardtest.RedisAt(t, master, idempotency.WithReplicas(1, 50*time.Millisecond))

@@ -196,8 +196,7 @@ func TestStatusOfALookupIsForDisplay(t *testing.T) {
 
 	require.Equal(t, status, s.Do(t, guardtest.Call{Key: "k"}).Status)
 	makeUp(100)
-	info, err := guard.Lookup(t.Context(), guardtest.HeldKey)
-	require.NoError(t, err)
+	info := guardtest.Lookup(t, guard, guardtest.HeldKey)
 	require.Equal(t, 200, info.Status)
 	got := s.Do(t, guardtest.Call{Key: "k"})
 	require.True(t, got.Replayed(), got.Body)
@@ -207,8 +206,7 @@ func TestStatusOfALookupIsForDisplay(t *testing.T) {
 	status = http.StatusCreated
 	require.Equal(t, status, s.Do(t, guardtest.Call{Key: "k"}).Status)
 	makeUp(201)
-	info, err = guard.Lookup(t.Context(), guardtest.HeldKey)
-	require.NoError(t, err)
+	info = guardtest.Lookup(t, guard, guardtest.HeldKey)
 	require.Equal(t, http.StatusPaymentRequired, info.Status)
 	guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusForbidden, problem.ReplayDenied)
 }
