@@ -113,13 +113,7 @@ func TestJournalToleratesATornEnd(t *testing.T) {
 		torn := filepath.Join(dir, "torn")
 		require.NoError(t, os.WriteFile(torn, data, 0o600))
 		j := open(t, torn)
-		entries, err := j.Pending(t.Context())
-		require.NoError(t, err, name)
-		got := make(map[string]string)
-		for _, e := range entries {
-			got[e.Name] = e.Key
-		}
-		require.Equal(t, want, got, name)
+		require.Equal(t, want, keysOf(t, j), name)
 		want["c"] = begin(t, j, "c").Key
 		j = reopen(t, j, torn)
 		require.Equal(t, want["c"], begin(t, j, "c").Key, name)
@@ -203,8 +197,7 @@ func TestJournalStaysSmall(t *testing.T) {
 		require.Less(t, info.Size(), int64(1<<20))
 	}
 	keep["last"] = begin(t, j, "last").Key
-	_, err := journal.Open(path)
-	require.ErrorIs(t, err, journal.ErrLocked, "also after the file was replaced")
+	requireRefused(t, path, journal.ErrLocked)
 	left, err := os.ReadDir(filepath.Dir(path))
 	require.NoError(t, err)
 	require.Len(t, left, 1, "and nothing is left behind")
@@ -226,8 +219,7 @@ func TestJournalTakesPermissionsAway(t *testing.T) {
 		info, err := os.Stat(path)
 		require.NoError(t, err)
 		require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
-		_, err = j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 1<<20)})
-		require.NoError(t, err)
+		outgrow(t, j)
 	}
 }
 
@@ -239,16 +231,13 @@ func TestJournalHasOneWriterUnderAnyName(t *testing.T) {
 	j := open(t, path)
 	key := begin(t, j, "a").Key
 	require.NoError(t, os.Link(path, second))
-	_, err := journal.Open(second)
-	require.ErrorIs(t, err, journal.ErrLocked)
+	requireRefused(t, second, journal.ErrLocked)
 	_ = os.Remove(beside(path, "lock"))
-	_, err = journal.Open(path)
-	require.ErrorIs(t, err, journal.ErrLocked)
-	_, err = j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 1<<20)})
+	requireRefused(t, path, journal.ErrLocked)
+	_, err := j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 1<<20)})
 	require.ErrorIs(t, err, journal.ErrMoved, "a new file would not be the one of the other name")
 	require.NoError(t, j.Close())
-	_, err = journal.Open(second)
-	require.ErrorIs(t, err, journal.ErrMoved)
+	requireRefused(t, second, journal.ErrMoved)
 	require.NoError(t, os.Remove(second))
 	j = open(t, path)
 	require.Equal(t, map[string]string{"a": key}, pending(t, j))
@@ -257,14 +246,12 @@ func TestJournalHasOneWriterUnderAnyName(t *testing.T) {
 	old, err := os.Open(path)
 	require.NoError(t, err)
 	defer old.Close()
-	_, err = j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 1<<20)})
-	require.NoError(t, err)
+	outgrow(t, j)
 	retired := make([]byte, 60)
 	_, err = old.ReadAt(retired, 0)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(second, retired, 0o600))
-	_, err = journal.Open(second)
-	require.ErrorIs(t, err, journal.ErrMoved)
+	requireRefused(t, second, journal.ErrMoved)
 }
 
 // A journal does not acknowledge a line that the next process would not find.
@@ -305,8 +292,7 @@ func TestJournalThatCannotBeWrittenAnew(t *testing.T) {
 	b := begin(t, j, "b")
 	require.Equal(t, map[string]string{"a": a.Key, "b": b.Key}, pending(t, j))
 	require.NoError(t, os.RemoveAll(beside(path, "new")))
-	_, err = j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 1<<20)})
-	require.NoError(t, err)
+	outgrow(t, j)
 	require.NoError(t, j.Done(t.Context(), "large", nil))
 	require.Equal(t, map[string]string{"a": a.Key, "b": b.Key}, pending(t, reopen(t, j, path)))
 }
@@ -339,10 +325,8 @@ func TestJournalBehindALink(t *testing.T) {
 	path := inDir(t)
 	require.NoError(t, os.Symlink(path, link))
 	j := open(t, link)
-	_, err := journal.Open(path)
-	require.ErrorIs(t, err, journal.ErrLocked)
-	_, err = j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 1<<20)})
-	require.NoError(t, err)
+	requireRefused(t, path, journal.ErrLocked)
+	outgrow(t, j)
 	require.NoError(t, j.Done(t.Context(), "large", nil))
 	key := begin(t, j, "a").Key
 	require.NoError(t, j.Close())
@@ -358,8 +342,7 @@ func TestJournalInARelativePlace(t *testing.T) {
 	t.Chdir(dir)
 	j := open(t, "journal")
 	t.Chdir(t.TempDir())
-	_, err := j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 1<<20)})
-	require.NoError(t, err)
+	outgrow(t, j)
 	require.NoError(t, j.Done(t.Context(), "large", nil))
 	key := begin(t, j, "a").Key
 	require.NoError(t, j.Close())
@@ -407,13 +390,7 @@ func TestManyOpenersAreWritersInTurn(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	entries, err := open(t, path).Pending(t.Context())
-	require.NoError(t, err)
-	got := make(map[string]string)
-	for _, e := range entries {
-		got[e.Name] = e.Key
-	}
-	require.Equal(t, want, got)
+	require.Equal(t, want, keysOf(t, open(t, path)))
 	left, err := os.ReadDir(filepath.Dir(path))
 	require.NoError(t, err)
 	require.Len(t, left, 1)

@@ -51,19 +51,55 @@ func begin(t testing.TB, j *journal.Journal, name string) journal.Entry {
 	return e
 }
 
-// pending returns the keys of what is pending, by name.
-func pending(t testing.TB, j *journal.Journal) map[string]string {
+// outgrow begins an intent for which the file has no room, so that it is written anew.
+func outgrow(t testing.TB, j *journal.Journal) {
 	t.Helper()
-	entries, err := j.Pending(t.Context())
+	_, err := j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 1<<20)})
 	require.NoError(t, err)
+}
+
+// requireRefused checks that no journal opens a file.
+func requireRefused(t testing.TB, path string, want error) {
+	t.Helper()
+	_, err := journal.Open(path)
+	require.ErrorIs(t, err, want)
+}
+
+// entries returns what is pending, the oldest first.
+func entries(t testing.TB, j *journal.Journal) []journal.Entry {
+	t.Helper()
+	all, err := j.Pending(t.Context())
+	require.NoError(t, err)
+	return all
+}
+
+// keysOf returns the keys of what is pending, by name.
+func keysOf(t testing.TB, j *journal.Journal) map[string]string {
+	t.Helper()
 	keys := make(map[string]string)
-	for _, e := range entries {
-		require.True(t, e.Resumed)
-		require.False(t, e.Done())
-		require.Equal(t, requestOf(e.Name), e.Request)
+	for _, e := range entries(t, j) {
 		keys[e.Name] = e.Key
 	}
 	return keys
+}
+
+// pending is keysOf where all requests are those of requestOf.
+func pending(t testing.TB, j *journal.Journal) map[string]string {
+	t.Helper()
+	for _, e := range entries(t, j) {
+		require.True(t, e.Resumed)
+		require.False(t, e.Done())
+		require.Equal(t, requestOf(e.Name), e.Request)
+	}
+	return keysOf(t, j)
+}
+
+// newClient returns a client of a transport with a base.
+func newClient(t testing.TB, base http.RoundTripper, opts ...client.Option) *http.Client {
+	t.Helper()
+	transport, err := client.New(base, opts...)
+	require.NoError(t, err)
+	return &http.Client{Transport: transport}
 }
 
 func TestJournalKeepsWhatIsPending(t *testing.T) {
@@ -98,11 +134,10 @@ func TestJournalKeepsWhatIsPending(t *testing.T) {
 	j = open(t, path)
 	c := begin(t, j, "c")
 	require.Equal(t, map[string]string{"a": a.Key, "c": c.Key}, pending(t, j))
-	entries, err := j.Pending(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, []string{"a", "c"}, []string{entries[0].Name, entries[1].Name}, "the oldest first")
-	require.True(t, a.Since.Equal(entries[0].Since))
-	entries[0].Request.Body[0] = 'X'
+	left := entries(t, j)
+	require.Equal(t, []string{"a", "c"}, []string{left[0].Name, left[1].Name}, "the oldest first")
+	require.True(t, a.Since.Equal(left[0].Since))
+	left[0].Request.Body[0] = 'X'
 	require.Equal(t, a.Key, pending(t, j)["a"], "what is handed out is a copy")
 	for _, name := range []string{"", "\xff"} {
 		_, err = j.Begin(t.Context(), name, journal.Request{})
@@ -132,8 +167,7 @@ func TestFinishedNameStaysKnown(t *testing.T) {
 	check(j)
 	j = reopen(t, j, path)
 	check(j)
-	_, err := j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 1<<20)}) // a new file
-	require.NoError(t, err)
+	outgrow(t, j)
 	require.NoError(t, j.Done(t.Context(), "large", nil))
 	check(j)
 	check(reopen(t, j, path))
@@ -206,9 +240,7 @@ func TestIntentIsNotSentWithoutItsKey(t *testing.T) {
 		require.ErrorIs(t, err, journal.ErrNoKey)
 		require.ErrorIs(t, j.Resume(t.Context(), c, keep), journal.ErrNoKey)
 	}
-	entries, err := j.Pending(t.Context())
-	require.NoError(t, err)
-	require.Len(t, entries, 2, "the intents stay pending")
+	require.Len(t, entries(t, j), 2, "the intents stay pending")
 }
 
 // An intent that the server has not executed, and may execute later, stays pending.
@@ -222,9 +254,7 @@ func TestIntentThatIsNotServedStaysPending(t *testing.T) {
 		base := roundTripper(func(r *http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: status, Header: http.Header{"Location": {"/"}}, Body: http.NoBody, Request: r}, nil
 		})
-		transport, err := client.New(base, client.WithAttempts(1))
-		require.NoError(t, err)
-		c := &http.Client{Transport: transport}
+		c := newClient(t, base, client.WithAttempts(1))
 		keep := func(context.Context, journal.Entry, *http.Response) ([]byte, error) { return []byte("kept"), nil }
 		e, err := j.Do(t.Context(), c, "a", requestOf("a"), keep)
 		require.Equal(t, served, e.Done(), status)
@@ -250,11 +280,9 @@ func TestAnswerThatIsNotKeptIsAskedForAgain(t *testing.T) {
 	base := roundTripper(func(r *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: 201, Header: make(http.Header), Body: http.NoBody, Request: r}, nil
 	})
-	transport, err := client.New(base)
-	require.NoError(t, err)
-	c := &http.Client{Transport: transport}
+	c := newClient(t, base)
 	full := errors.New("disk full")
-	_, err = j.Do(t.Context(), c, "a", requestOf("a"), func(context.Context, journal.Entry, *http.Response) ([]byte, error) { return nil, full })
+	_, err := j.Do(t.Context(), c, "a", requestOf("a"), func(context.Context, journal.Entry, *http.Response) ([]byte, error) { return nil, full })
 	require.ErrorIs(t, err, full)
 	begin(t, j, "b")
 	var kept []string
@@ -284,9 +312,7 @@ func TestJournalQuotesAPeerInBrief(t *testing.T) {
 		resp.Header.Set("Location", "http://%"+strings.Repeat("x", 4<<20))
 		return resp, nil
 	})
-	transport, err := client.New(base)
-	require.NoError(t, err)
-	_, err = j.Do(t.Context(), &http.Client{Transport: transport}, "a", requestOf("a"), nil)
+	_, err := j.Do(t.Context(), newClient(t, base), "a", requestOf("a"), nil)
 	require.ErrorContains(t, err, "Location")
 	require.Less(t, len(err.Error()), 2<<10+100)
 }
@@ -304,11 +330,9 @@ func TestRedirectIsTheAnswer(t *testing.T) {
 		http.Redirect(w, r, "/paid", http.StatusSeeOther)
 	}))
 	t.Cleanup(server.Close)
-	transport, err := client.New(nil, client.WithServer(profile.Guard(), "*"))
-	require.NoError(t, err)
 	r := requestOf("a")
 	r.URL = server.URL
-	e, err := open(t, inDir(t)).Do(t.Context(), &http.Client{Transport: transport}, "a", r,
+	e, err := open(t, inDir(t)).Do(t.Context(), newClient(t, nil, client.WithServer(profile.Guard(), "*")), "a", r,
 		func(_ context.Context, _ journal.Entry, answer *http.Response) ([]byte, error) {
 			return []byte(answer.Status + " " + answer.Header.Get("Location")), nil
 		})
@@ -334,9 +358,7 @@ func TestJournalKnowsWhenAKeyExpires(t *testing.T) {
 						StatusCode: status, Header: http.Header{"Idempotency-Ttl": {"600"}}, Body: http.NoBody, Request: r,
 					}, nil
 				})
-				transport, err := client.New(base, client.WithServer(profile.Guard(), "*"), client.WithAttempts(1))
-				require.NoError(t, err)
-				c := &http.Client{Transport: transport}
+				c := newClient(t, base, client.WithServer(profile.Guard(), "*"), client.WithAttempts(1))
 				keep := func(context.Context, journal.Entry, *http.Response) ([]byte, error) { return nil, notKept }
 
 				j := open(t, path)
@@ -346,11 +368,10 @@ func TestJournalKnowsWhenAKeyExpires(t *testing.T) {
 				require.True(t, e.Expires.Equal(start.Add(10*time.Minute)), e.Expires)
 
 				j = reopen(t, j, path)
-				entries, err := j.Pending(t.Context())
-				require.NoError(t, err)
-				require.Len(t, entries, 1)
-				require.True(t, entries[0].Expires.Equal(e.Expires))
-				require.Equal(t, requestOf("a"), entries[0].Request, "the rest is as it was")
+				left := entries(t, j)
+				require.Len(t, left, 1)
+				require.True(t, left[0].Expires.Equal(e.Expires))
+				require.Equal(t, requestOf("a"), left[0].Request, "the rest is as it was")
 
 				time.Sleep(9 * time.Minute) // the server says the same again, for another ten minutes
 				require.Error(t, j.Resume(t.Context(), c, keep))
@@ -372,17 +393,13 @@ func TestExpiryOutlivesTheFile(t *testing.T) {
 	t.Parallel()
 	path := inDir(t)
 	j := open(t, path)
-	transport, err := client.New(roundTripper(func(r *http.Request) (*http.Response, error) {
+	c := newClient(t, roundTripper(func(r *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: http.StatusBadGateway, Header: http.Header{"Idempotency-Ttl": {"600"}}, Body: http.NoBody, Request: r}, nil
 	}), client.WithAttempts(1))
-	require.NoError(t, err)
-	e, err := j.Do(t.Context(), &http.Client{Transport: transport}, "a", requestOf("a"), nil)
+	e, err := j.Do(t.Context(), c, "a", requestOf("a"), nil)
 	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
 	require.False(t, e.Expires.IsZero())
-	large := requestOf("large")
-	large.Body = make([]byte, 1<<20)
-	_, err = j.Begin(t.Context(), "large", large)
-	require.NoError(t, err)
+	outgrow(t, j)
 	j = reopen(t, j, path)
 	require.True(t, begin(t, j, "a").Expires.Equal(e.Expires))
 }

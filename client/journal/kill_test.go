@@ -239,14 +239,12 @@ func TestJournalIsLockedByALivingProcess(t *testing.T) {
 	cmd.Env = append(os.Environ(), payingClient+"="+server.URL, payingJournal+"="+path, payingNames+"=order-17")
 	require.NoError(t, cmd.Start())
 	<-waits
-	_, err := journal.Open(path)
-	require.ErrorIs(t, err, journal.ErrLocked)
+	requireRefused(t, path, journal.ErrLocked)
 	require.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	close(leave)
 	j := open(t, path)
-	entries, err := j.Pending(t.Context())
-	require.NoError(t, err)
-	require.Len(t, entries, 1)
-	require.WithinDuration(t, time.Now(), entries[0].Since, time.Minute)
+	left := entries(t, j)
+	require.Len(t, left, 1)
+	require.WithinDuration(t, time.Now(), left[0].Since, time.Minute)
 }

@@ -50,8 +50,7 @@ func TestJournalLeavesOtherJournalsAlone(t *testing.T) {
 		require.NoError(t, other.Close())
 	}
 	j := open(t, path)
-	_, err := j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 1<<20)})
-	require.NoError(t, err)
+	outgrow(t, j)
 	require.NoError(t, j.Done(t.Context(), "large", nil))
 	reopen(t, j, path)
 	for other, key := range keys {
