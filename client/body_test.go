@@ -93,8 +93,7 @@ func TestAnswerThatBreaksOff(t *testing.T) {
 	})
 	s := serve(t, h)
 	transport := newTransport(t, newBase(t), quick)
-	got := answered(t, transport, post(t.Context(), s.URL, "{}"))
-	require.Equal(t, "0123456789", got.body)
+	require.Equal(t, "0123456789", answered(t, transport, post(t.Context(), s.URL, "{}")).body)
 	require.EqualValues(t, 2, requests.Load())
 
 	got, err := send(transport, post(client.WithKey(t.Context(), "k"), s.URL+"/stream", "{}"))

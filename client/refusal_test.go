@@ -348,8 +348,7 @@ func TestPanicOfTheObserverIsContained(t *testing.T) {
 	transport := newTransport(t, answering(answer{status: 503}, answer{status: 201, chunks: true}), quick,
 		client.WithObserver(func(context.Context, client.Event) { panic("expected by the test") }),
 		client.WithLogger(slog.New(slog.NewTextHandler(&logged, nil))))
-	got := answered(t, transport, post(t.Context(), place, "{}"))
-	require.Equal(t, 201, got.status)
+	require.Equal(t, 201, answered(t, transport, post(t.Context(), place, "{}")).status)
 	require.Equal(t, 3, strings.Count(logged.String(), "observer panicked"))
 	require.Contains(t, logged.String(), "expected by the test")
 }

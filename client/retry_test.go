@@ -161,8 +161,7 @@ func TestInFlightIsWaitedForUntilTheDeadline(t *testing.T) {
 			return answer{status: 201}.response(r), nil
 		}})
 		transport := newTransport(t, base, client.WithRetryBudget(0, 0), client.WithAttempts(1))
-		got := answered(t, transport, post(t.Context(), place, "{}"))
-		require.Equal(t, 201, got.status)
+		require.Equal(t, 201, answered(t, transport, post(t.Context(), place, "{}")).status)
 
 		end = time.Now().Add(time.Hour)
 		start := time.Now()
@@ -222,8 +221,7 @@ func TestAttemptThatFallsSilentIsGivenUp(t *testing.T) {
 		}}
 		base := answering(silent, answer{status: 201})
 		start := time.Now()
-		got := answered(t, newTransport(t, base), post(t.Context(), place, "{}"))
-		require.Equal(t, 201, got.status)
+		require.Equal(t, 201, answered(t, newTransport(t, base), post(t.Context(), place, "{}")).status)
 		require.GreaterOrEqual(t, time.Since(start), 30*time.Second)
 		base.requireOneKey(t, 2)
 

@@ -241,8 +241,7 @@ func TestCloseErrorOfAWholeAnswer(t *testing.T) {
 		resp.Body = badCloser{resp.Body}
 		return resp, nil
 	}})
-	got := answered(t, newTransport(t, base, quick), post(t.Context(), place, "{}"))
-	require.Equal(t, "done", got.body)
+	require.Equal(t, "done", answered(t, newTransport(t, base, quick), post(t.Context(), place, "{}")).body)
 	require.Len(t, base.requests(), 1)
 }
 

@@ -118,8 +118,7 @@ func TestRouteShowsThatItHonoursKeys(t *testing.T) {
 
 	// In the same call, too: the refusal of a guard proves that there is one.
 	one := answering(refused(409, "in-flight"), answer{err: errReset}, answer{status: 201})
-	got := answered(t, newStranger(t, one, quick), post(t.Context(), place, "{}"))
-	require.Equal(t, 201, got.status)
+	require.Equal(t, 201, answered(t, newStranger(t, one, quick), post(t.Context(), place, "{}")).status)
 }
 
 // An http.Transport sends a request with the field Idempotency-Key again by itself when an

@@ -71,8 +71,7 @@ func TestScopeNeedsVerify(t *testing.T) {
 	guard, err := idempotency.New(store, webhook.Scope)
 	require.NoError(t, err)
 	h := guard.With(webhook.GitHub().Options()...).Handler(http.HandlerFunc(process))
-	w := reply(h, github.deliver(github.secret, "e1", 0, time.Time{}))
-	require.Equal(t, http.StatusForbidden, w.Code)
+	require.Equal(t, http.StatusForbidden, reply(h, github.deliver(github.secret, "e1", 0, time.Time{})).Code)
 	require.Zero(t, store.Len())
 }
 

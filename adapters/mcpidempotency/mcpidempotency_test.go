@@ -60,8 +60,14 @@ func newWorldOn(t *testing.T, st idempotency.Store, key mcpidempotency.KeyFunc, 
 // connect serves the tool in memory, and returns a client of it.
 func (w *world) connect(t *testing.T, key mcpidempotency.KeyFunc, caller mcpidempotency.CallerFunc) *mcp.ClientSession {
 	t.Helper()
+	return dial(t, w.server(key, caller))
+}
+
+// dial returns a client of a server in memory.
+func dial(t *testing.T, server *mcp.Server) *mcp.ClientSession {
+	t.Helper()
 	clientEnd, serverEnd := mcp.NewInMemoryTransports()
-	_, err := w.server(key, caller).Connect(t.Context(), serverEnd, nil)
+	_, err := server.Connect(t.Context(), serverEnd, nil)
 	require.NoError(t, err)
 	session, err := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, nil).Connect(t.Context(), clientEnd, nil)
 	require.NoError(t, err)
@@ -100,6 +106,14 @@ func text(t *testing.T, res *mcp.CallToolResult) string {
 	t.Helper()
 	require.NotEmpty(t, res.Content)
 	return res.Content[0].(*mcp.TextContent).Text
+}
+
+// requireRefused checks that a call was refused with a code, and that the tool has not run.
+func (w *world) requireRefused(t *testing.T, res *mcp.CallToolResult, code problem.Code) {
+	t.Helper()
+	require.True(t, res.IsError)
+	require.True(t, strings.HasPrefix(text(t, res), string(code)+": "), text(t, res))
+	require.Zero(t, w.runs.Load())
 }
 
 func replayed(res *mcp.CallToolResult) bool { return res.Meta[mcpidempotency.ReplayedMeta] == true }
@@ -148,10 +162,8 @@ func TestMalformedKeys(t *testing.T) {
 	w := newWorld(t, mcpidempotency.SameCall())
 	for _, key := range []any{1, "", nil, strings.Repeat("x", 251)} {
 		res := call(t, w.session, invoice, mcp.Meta{mcpidempotency.KeyMeta: key})
-		require.True(t, res.IsError, key)
-		require.True(t, strings.HasPrefix(text(t, res), "key-invalid: "))
+		w.requireRefused(t, res, problem.KeyInvalid)
 	}
-	require.Zero(t, w.runs.Load())
 }
 
 // What does not come to Do is reported all the same. Beside a guard that only looks on, it runs.
@@ -204,8 +216,7 @@ func TestCallsThatAreNotClaimedAreReported(t *testing.T) {
 func TestEmptyArgumentKey(t *testing.T) {
 	w := newWorld(t, mcpidempotency.ArgumentKey("nonce"))
 	res := call(t, w.session, `{"invoice":"i-1","amount":10,"nonce":""}`, nil)
-	require.True(t, strings.HasPrefix(text(t, res), "key-invalid: "))
-	require.Zero(t, w.runs.Load())
+	w.requireRefused(t, res, problem.KeyInvalid)
 }
 
 // A guard that requires keys refuses calls without one.
@@ -215,9 +226,7 @@ func TestRequiredKey(t *testing.T) {
 	} {
 		w := newWorld(t, *key, idempotency.WithRequired(true))
 		res := call(t, w.session, invoice, nil)
-		require.True(t, res.IsError)
-		require.True(t, strings.HasPrefix(text(t, res), "key-missing: "))
-		require.Zero(t, w.runs.Load())
+		w.requireRefused(t, res, problem.KeyMissing)
 		var meta mcp.Meta
 		if field == "" {
 			meta = mcp.Meta{mcpidempotency.KeyMeta: "a"}
@@ -368,9 +377,7 @@ func TestConversationsAreToldApart(t *testing.T) {
 func TestNoConversation(t *testing.T) {
 	w := newWorld(t, mcpidempotency.SameCall())
 	res := call(t, w.serveHTTP(t, true)(), invoice, nil)
-	require.True(t, res.IsError)
-	require.True(t, strings.HasPrefix(text(t, res), "scope-unresolved: "))
-	require.Zero(t, w.runs.Load())
+	w.requireRefused(t, res, problem.ScopeUnresolved)
 }
 
 // brokenStore is a store whose server is away.
@@ -403,12 +410,7 @@ func TestResultsAreThoseOfTheBareTool(t *testing.T) {
 			ask := func(add func(*mcp.Server, *mcp.Tool)) []string {
 				server := mcp.NewServer(&mcp.Implementation{Name: "shop", Version: "1"}, nil)
 				add(server, &mcp.Tool{Name: "pay"})
-				clientEnd, serverEnd := mcp.NewInMemoryTransports()
-				_, err := server.Connect(t.Context(), serverEnd, nil)
-				require.NoError(t, err)
-				session, err := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, nil).Connect(t.Context(), clientEnd, nil)
-				require.NoError(t, err)
-				defer session.Close()
+				session := dial(t, server)
 				var answers []string
 				for range 2 {
 					res := call(t, session, invoice, nil)
@@ -460,10 +462,8 @@ func compareTools[Out any](t *testing.T, tool mcp.ToolHandlerFor[payment, Out], 
 func TestStoreIsAway(t *testing.T) {
 	w := newWorldOn(t, brokenStore{idempotency.NewMemoryStore()}, mcpidempotency.SameCall())
 	res := call(t, w.session, invoice, nil)
-	require.True(t, res.IsError)
-	require.True(t, strings.HasPrefix(text(t, res), "store-unavailable: "))
+	w.requireRefused(t, res, problem.StoreUnavailable)
 	require.NotContains(t, text(t, res), "10.0.0.1")
-	require.Zero(t, w.runs.Load())
 }
 
 func TestMissingArguments(t *testing.T) {

@@ -174,8 +174,7 @@ func TestRefusalsOfTheScopeFunction(t *testing.T) {
 		})
 		require.NoError(t, err)
 		a.Server, a.policy = guardtest.ServeRecorder(t, g.Handler(a.h)), g.Policy()
-		got := a.refuses(t, call("k"), tt.code)
-		require.Equal(t, tt.status, got.Status)
+		require.Equal(t, tt.status, a.refuses(t, call("k"), tt.code).Status)
 		require.Zero(t, a.store.Count("claim"))
 		if a.refusal(t, tt.code).Retry {
 			a.h.Runs.Add(1) // from now on, the scope function knows

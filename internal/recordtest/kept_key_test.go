@@ -142,8 +142,7 @@ func TestNoBitOfAKeptKeyCanBeAltered(t *testing.T) {
 	require.Equal(t, 1, events.Count(event.Corrupt), "once for each run")
 	require.ErrorIs(t, events.Errors()[len(events.Errors())-1], idempotency.ErrCorrupt)
 	st.alter = nil
-	info := guardtest.Lookup(t, g, record)
-	require.Equal(t, guardtest.HeldKey, info.Key)
+	require.Equal(t, guardtest.HeldKey, guardtest.Lookup(t, g, record).Key)
 }
 
 // A sealer that binds nothing is a mistake of the program. Even then a key is not that of another
@@ -157,8 +156,7 @@ func TestKeptKeyIsThatOfItsRecord(t *testing.T) {
 	s.Do(t, guardtest.Call{Key: "other"})
 	record := nameOf(t, g, guardtest.HeldKey)
 	st.alter = func([]byte) []byte { return st.claims[1].SealedKey }
-	info := guardtest.Lookup(t, g, record)
-	require.Equal(t, record, info.Key)
+	require.Equal(t, record, guardtest.Lookup(t, g, record).Key)
 	require.Equal(t, 1, events.Count(event.Corrupt))
 }
 
@@ -256,6 +254,5 @@ func TestDoKeepsItsKey(t *testing.T) {
 	g, _ := keeping(t, idempotency.NewMemoryStore(), guardtest.NewSealer(t, 1))
 	_, _, err := idempotency.Do(t.Context(), g, jobKey, func(context.Context) (int, error) { return 1, nil })
 	require.NoError(t, err)
-	info := guardtest.Lookup(t, g, nameOf(t, g, jobKey))
-	require.Equal(t, jobKey, info.Key)
+	require.Equal(t, jobKey, guardtest.Lookup(t, g, nameOf(t, g, jobKey)).Key)
 }

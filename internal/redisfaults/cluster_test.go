@@ -299,6 +299,5 @@ func TestRedisSlotMovesToIPv6(t *testing.T) {
 	})
 	t.Cleanup(func() { _ = client.Close() })
 	s := guardtest.RedisStore(t, client, idempotency.WithReplicas(1, time.Second))
-	r := claimed(t, s, guardtest.RedisKey(), guardtest.RedisClaim())
-	require.True(t, r.Mine)
+	require.True(t, claimed(t, s, guardtest.RedisKey(), guardtest.RedisClaim()).Mine)
 }

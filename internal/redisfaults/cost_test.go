@@ -301,8 +301,7 @@ func TestRepeatedResolutionReadsTheAnswer(t *testing.T) {
 		}
 		decided.Body = []byte("another")
 		require.ErrorIs(t, guard.Resolve(t.Context(), guardtest.HeldKey, seen, decided), idempotency.ErrChanged)
-		info := guardtest.Lookup(t, guard, guardtest.HeldKey)
-		require.Equal(t, http.StatusAccepted, info.Status)
+		require.Equal(t, http.StatusAccepted, guardtest.Lookup(t, guard, guardtest.HeldKey).Status)
 	})
 }
 

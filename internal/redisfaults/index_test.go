@@ -182,20 +182,6 @@ func TestRedisFullServerKeepsItsIndex(t *testing.T) {
 	require.Equal(t, []string{held}, keysOf(t, s, holding))
 }
 
-// The scripts of a listing are sent again to a server that has forgotten them.
-func TestRedisListAfterScriptsWereForgotten(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	s := guardtest.RedisAt(t, server)
-	var want []string
-	for range 3 {
-		want = append(want, guardtest.RedisKey())
-		claimed(t, s, want[len(want)-1], holdClaim())
-	}
-	server.Do(t, "SCRIPT", "FLUSH")
-	require.Equal(t, want, keysOf(t, s, holding))
-}
-
 // What is in the index and cannot be read is neither shown nor taken out: nobody knows whether it is
 // settled.
 func TestRedisIndexKeepsWhatCannotBeRead(t *testing.T) {

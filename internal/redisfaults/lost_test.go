@@ -200,8 +200,7 @@ func TestRedisRestartDuringRun(t *testing.T) {
 			done := h.start(t, a, guardtest.Call{Key: "meanwhile"})
 			server.Kill()
 			h.goOn()
-			got := <-done
-			require.Equal(t, "run 1", got.Body, "the client gets the answer that there is")
+			require.Equal(t, "run 1", (<-done).Body, "the client gets the answer that there is")
 			require.Equal(t, 1, a.events.Count(event.RecordingDelayed))
 			guardtest.RequireProblem(t, b.Do(t, guardtest.Call{Key: "meanwhile"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
 			server.Restart(t)

@@ -106,8 +106,7 @@ func TestRedisWatchReconnects(t *testing.T) {
 		server.Do(t, "CLIENT", "KILL", "TYPE", "pubsub")
 		requireWoken(t, settled)
 	}
-	r := claimed(t, s, key, d)
-	require.Equal(t, store.Claimed, r.State)
+	require.Equal(t, store.Claimed, claimed(t, s, key, d).State)
 	require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{TTL: time.Hour}))
 	requireWoken(t, settled)
 

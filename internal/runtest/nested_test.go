@@ -71,13 +71,11 @@ func TestContextOfAnEndedRunIsNotTheRun(t *testing.T) {
 		kept = context.WithoutCancel(r.Context())
 		h.ServeHTTP(w, r)
 	})))
-	first := s.Do(t, guardtest.Call{Key: "k"})
-	require.Equal(t, http.StatusCreated, first.Status)
+	require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
 	s = guardtest.ServeRecorder(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		guarded.ServeHTTP(w, r.WithContext(kept))
 	}))
-	again := s.Do(t, guardtest.Call{Key: "k"})
-	require.True(t, again.Replayed())
+	require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
 	require.EqualValues(t, 1, h.Runs.Load())
 }
 
