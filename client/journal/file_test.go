@@ -27,7 +27,6 @@ import (
 // keys that it had, or refuses and names the line. CLIENT_EXHAUSTIVE tries each truncation and
 // each bit; otherwise a sample is tried, with all that is around the ends of the last line.
 func TestEveryTruncationAndBitFlip(t *testing.T) {
-	t.Parallel()
 	const entries = 50
 	path := inDir(t)
 	j := open(t, path)
@@ -93,7 +92,6 @@ var exhaustive = os.Getenv("CLIENT_EXHAUSTIVE") != ""
 // holes of whole sectors. What was being written was not acknowledged. None of the lines
 // before is lost, and the next one is whole.
 func TestJournalToleratesATornEnd(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "whole")
 	j := open(t, path)
@@ -139,7 +137,6 @@ func TestJournalToleratesATornEnd(t *testing.T) {
 
 // A file that is no journal may be dear to somebody.
 func TestJournalLeavesOtherFilesAlone(t *testing.T) {
-	t.Parallel()
 	path := inDir(t)
 	j := open(t, path)
 	begin(t, j, "a")
@@ -182,7 +179,6 @@ func TestJournalLeavesOtherFilesAlone(t *testing.T) {
 }
 
 func TestJournalStaysSmall(t *testing.T) {
-	t.Parallel()
 	path := inDir(t)
 	j := open(t, path)
 	keep := map[string]string{"first": begin(t, j, "first").Key}
@@ -208,7 +204,6 @@ func TestJournalStaysSmall(t *testing.T) {
 
 // Only the owner can read the file, also if another program made it.
 func TestJournalTakesPermissionsAway(t *testing.T) {
-	t.Parallel()
 	path := inDir(t)
 	j := open(t, path)
 	begin(t, j, "a")
@@ -225,7 +220,6 @@ func TestJournalTakesPermissionsAway(t *testing.T) {
 
 // No second name of the file lets a second writer in, and nobody else's removal does.
 func TestJournalHasOneWriterUnderAnyName(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	path, second := filepath.Join(dir, "journal"), filepath.Join(dir, "second")
 	j := open(t, path)
@@ -256,7 +250,6 @@ func TestJournalHasOneWriterUnderAnyName(t *testing.T) {
 
 // A journal does not acknowledge a line that the next process would not find.
 func TestJournalThatIsMovedAwayIsBroken(t *testing.T) {
-	t.Parallel()
 	for name, move := range map[string]func(path string) error{
 		"moved":    func(path string) error { return os.Rename(path, path+".old") },
 		"removed":  os.Remove,
@@ -281,7 +274,6 @@ func TestJournalThatIsMovedAwayIsBroken(t *testing.T) {
 // A file that cannot be written anew is an error of the call that needs the room. The old
 // file is whole, nothing is left behind, and what fits is still taken.
 func TestJournalThatCannotBeWrittenAnew(t *testing.T) {
-	t.Parallel()
 	path := inDir(t)
 	j := open(t, path)
 	a := begin(t, j, "a")
@@ -320,7 +312,6 @@ func TestJournalOnAFullDisk(t *testing.T) {
 
 // The file that is written anew is the one that was opened, and locked under any name.
 func TestJournalBehindALink(t *testing.T) {
-	t.Parallel()
 	link := inDir(t)
 	path := inDir(t)
 	require.NoError(t, os.Symlink(path, link))
@@ -352,7 +343,6 @@ func TestJournalInARelativePlace(t *testing.T) {
 // Many who open the same path at once, while the file is made and replaced, are writers one
 // after the other, and none of them loses what another has noted.
 func TestManyOpenersAreWritersInTurn(t *testing.T) {
-	t.Parallel()
 	path := inDir(t)
 	var writers atomic.Int32
 	var mu sync.Mutex

@@ -103,7 +103,6 @@ func newClient(t testing.TB, base http.RoundTripper, opts ...client.Option) *htt
 }
 
 func TestJournalKeepsWhatIsPending(t *testing.T) {
-	t.Parallel()
 	path := inDir(t)
 	j := open(t, path)
 	a, b := begin(t, j, "a"), begin(t, j, "b")
@@ -147,7 +146,6 @@ func TestJournalKeepsWhatIsPending(t *testing.T) {
 
 // Running the program again after Done charges nobody twice.
 func TestFinishedNameStaysKnown(t *testing.T) {
-	t.Parallel()
 	path := inDir(t)
 	j := open(t, path)
 	a := begin(t, j, "a")
@@ -174,7 +172,6 @@ func TestFinishedNameStaysKnown(t *testing.T) {
 }
 
 func TestFinishedNameIsForgottenAfterItsRetention(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		path := inDir(t)
 		j := open(t, path, journal.WithRetention(time.Hour))
@@ -195,7 +192,6 @@ func TestFinishedNameIsForgottenAfterItsRetention(t *testing.T) {
 }
 
 func TestJournalIsSafeForConcurrentUse(t *testing.T) {
-	t.Parallel()
 	path := inDir(t)
 	j := open(t, path)
 	var wg sync.WaitGroup
@@ -220,7 +216,6 @@ func TestJournalIsSafeForConcurrentUse(t *testing.T) {
 
 // The body that the caller changes later is not the one that was noted.
 func TestJournalKeepsItsOwnBytes(t *testing.T) {
-	t.Parallel()
 	j := open(t, inDir(t))
 	r := requestOf("a")
 	_, err := j.Begin(t.Context(), "a", r)
@@ -231,7 +226,6 @@ func TestJournalKeepsItsOwnBytes(t *testing.T) {
 
 // A client that would send the request without its key sends nothing.
 func TestIntentIsNotSentWithoutItsKey(t *testing.T) {
-	t.Parallel()
 	j := open(t, inDir(t))
 	keep := func(context.Context, journal.Entry, *http.Response) ([]byte, error) { return nil, nil }
 	r := journal.Request{Method: http.MethodPost, URL: "http://127.0.0.1:1/"} // nobody listens there
@@ -245,7 +239,6 @@ func TestIntentIsNotSentWithoutItsKey(t *testing.T) {
 
 // An intent that the server has not executed, and may execute later, stays pending.
 func TestIntentThatIsNotServedStaysPending(t *testing.T) {
-	t.Parallel()
 	for status, served := range map[int]bool{
 		http.StatusTooManyRequests: false, http.StatusTooEarly: false, http.StatusTemporaryRedirect: false,
 		http.StatusPaymentRequired: true, http.StatusSeeOther: true, http.StatusNotImplemented: true,
@@ -275,7 +268,6 @@ func TestIntentThatIsNotServedStaysPending(t *testing.T) {
 // An answer that could not be kept is asked for again, and one intent that fails does not
 // hold up the others.
 func TestAnswerThatIsNotKeptIsAskedForAgain(t *testing.T) {
-	t.Parallel()
 	j := open(t, inDir(t))
 	base := roundTripper(func(r *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: 201, Header: make(http.Header), Body: http.NoBody, Request: r}, nil
@@ -305,7 +297,6 @@ func TestAnswerThatIsNotKeptIsAskedForAgain(t *testing.T) {
 
 // The error of an http.Client has the address of a redirect, which a peer has sent.
 func TestJournalQuotesAPeerInBrief(t *testing.T) {
-	t.Parallel()
 	j := open(t, inDir(t))
 	base := roundTripper(func(r *http.Request) (*http.Response, error) {
 		resp := &http.Response{StatusCode: 307, Header: make(http.Header), Body: http.NoBody, Request: r}
@@ -323,7 +314,6 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 
 // The answer of an intent is that of its own request, and not of the GET to which it leads.
 func TestRedirectIsTheAnswer(t *testing.T) {
-	t.Parallel()
 	var requests []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		requests = append(requests, r.Method)
@@ -344,11 +334,9 @@ func TestRedirectIsTheAnswer(t *testing.T) {
 // What the server has said about the life of a key is known to the next process, which does not
 // send the key after that.
 func TestJournalKnowsWhenAKeyExpires(t *testing.T) {
-	t.Parallel()
 	notKept := errors.New("disk full")
 	for name, status := range map[string]int{"no answer": http.StatusBadGateway, "an answer that is not kept": http.StatusCreated} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			path := inDir(t)
 			synctest.Test(t, func(t *testing.T) {
 				requests := 0
@@ -390,7 +378,6 @@ func TestJournalKnowsWhenAKeyExpires(t *testing.T) {
 
 // A file that is written anew, because it was full, has it too.
 func TestExpiryOutlivesTheFile(t *testing.T) {
-	t.Parallel()
 	path := inDir(t)
 	j := open(t, path)
 	c := newClient(t, roundTripper(func(r *http.Request) (*http.Response, error) {

@@ -28,7 +28,6 @@ func only(events *guardtest.Events, kind event.Kind) []event.Event {
 
 // Each event names record, scope, operation and route, so that an alert can.
 func TestEventsSayWhoseAndWhere(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var id string
 		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -77,7 +76,6 @@ func TestEventsSayWhoseAndWhere(t *testing.T) {
 
 // Without a label the route is the pattern of the router outside of the guard.
 func TestRouteIsThePatternByDefault(t *testing.T) {
-	t.Parallel()
 	events := &guardtest.Events{}
 	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.Observe))
 	mux := http.NewServeMux()
@@ -92,7 +90,6 @@ func TestRouteIsThePatternByDefault(t *testing.T) {
 
 // The share of requests without a key is how the adoption of keys is measured.
 func TestRequestWithoutAKeyIsReported(t *testing.T) {
-	t.Parallel()
 	p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"), idempotency.WithRoute("r"))
 	p.Do(t, guardtest.Call{})
 	require.Equal(t, []event.Event{{Kind: event.Bypassed, Method: http.MethodPost, Route: "r"}}, p.Events.All())
@@ -103,7 +100,6 @@ func TestRequestWithoutAKeyIsReported(t *testing.T) {
 // A key that becomes held is an incident, whether or not a client asks for it again. It is
 // reported once for each run in each process.
 func TestHeldKeyIsReportedOnce(t *testing.T) {
-	t.Parallel()
 	store := idempotency.NewMemoryStore()
 	fails := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
 	p := guardtest.NewProcess(t, store, fails, idempotency.WithRecovery(idempotency.Hold))
@@ -127,7 +123,6 @@ func TestHeldKeyIsReportedOnce(t *testing.T) {
 
 // A key that is forgotten and held again within the same millisecond is held by another run.
 func TestKeyThatIsHeldAgainAtOnceIsReported(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		fails := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
 		store := idempotency.NewMemoryStore()
@@ -145,7 +140,6 @@ func TestKeyThatIsHeldAgainAtOnceIsReported(t *testing.T) {
 
 // A hold that ends by itself is reported before its end, whoever meets the key.
 func TestEndOfAHoldIsReportedBefore(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) { w.WriteHeader(http.StatusBadGateway) }}
 		shared := idempotency.NewMemoryStore()
@@ -190,7 +184,6 @@ func TestEndOfAHoldIsReportedBefore(t *testing.T) {
 
 // So is one of a function of Do, however short its retention is.
 func TestEndOfAShortHoldIsReported(t *testing.T) {
-	t.Parallel()
 	events := &guardtest.Events{}
 	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.Observe),
 		idempotency.WithRecovery(idempotency.Hold), idempotency.WithRetention(10*time.Minute))
@@ -202,7 +195,6 @@ func TestEndOfAShortHoldIsReported(t *testing.T) {
 }
 
 func TestStepsAreReported(t *testing.T) {
-	t.Parallel()
 	failed := errors.New("downstream is away")
 	steps := func(ctx context.Context, attempt int) {
 		value := func(context.Context) (int, error) { return 1, nil }
@@ -266,7 +258,6 @@ func TestStepsAreReported(t *testing.T) {
 // A consumer's refusals are events like a client's, although it has an error in hand. They
 // are not logged a second time.
 func TestRefusalsOfDoAreReported(t *testing.T) {
-	t.Parallel()
 	var log guardtest.LockedBuffer
 	events := &guardtest.Events{}
 	store := idempotency.NewMemoryStore()
@@ -313,7 +304,6 @@ func TestRefusalsOfDoAreReported(t *testing.T) {
 
 // Each kind has a name of its own, and each incident is in the log.
 func TestIncidents(t *testing.T) {
-	t.Parallel()
 	incidents := event.Incidents()
 	require.Contains(t, incidents, event.Held)
 	require.Contains(t, incidents, event.RecordingLost)
@@ -327,7 +317,6 @@ func TestIncidents(t *testing.T) {
 
 // A decision by hand is in the log and in an event, with who made it and why.
 func TestDecisionsAreReported(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachSharedStore(t, func(t *testing.T, st idempotency.Store) {
 		var log guardtest.LockedBuffer
 		fails := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
@@ -388,7 +377,6 @@ func TestDecisionsAreReported(t *testing.T) {
 
 // A resolver decides as a person does, and says so.
 func TestResolversDecisionIsReported(t *testing.T) {
-	t.Parallel()
 	for actor, want := range map[string]string{"": "resolver", "nightly job": "nightly job"} {
 		fails := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
 		events := &guardtest.Events{}
@@ -417,13 +405,11 @@ func TestResolversDecisionIsReported(t *testing.T) {
 // A decision that is sent again is the same decision, and that of somebody else is refused: the record names the one
 // who has decided.
 func TestADecisionIsMadeOnce(t *testing.T) {
-	t.Parallel()
 	for name, open := range guardtest.SharedStores {
 		for outcome, res := range map[string]idempotency.Resolution{
 			"final": {Outcome: idempotency.Final, Status: http.StatusCreated}, "resume": {Outcome: idempotency.Resume}, "not-executed": {Outcome: idempotency.NotExecuted},
 		} {
 			t.Run(name+"/"+outcome, func(t *testing.T) {
-				t.Parallel()
 				events := &guardtest.Events{}
 				guard := guardtest.NewGuard(t, open(t), idempotency.WithObserver(events.Observe), idempotency.WithRecovery(idempotency.Hold))
 				fails := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })

@@ -63,7 +63,6 @@ func newTraced(t *testing.T, st idempotency.Store, h http.Handler, opts ...idemp
 
 // A replay points to the run that made its answer, in whatever process that was.
 func TestReplayPointsToTheTraceOfItsRun(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachSharedStore(t, func(t *testing.T, st idempotency.Store) {
 		p, q := newTraced(t, st, &guardtest.Counter{}), newTraced(t, st, &guardtest.Counter{})
 		untraced := guardtest.NewProcess(t, st, &guardtest.Counter{})
@@ -88,7 +87,6 @@ func TestReplayPointsToTheTraceOfItsRun(t *testing.T) {
 
 // A job's events are in the trace of its message.
 func TestTraceOfAJob(t *testing.T) {
-	t.Parallel()
 	events := &guardtest.Events{}
 	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), withTrace, idempotency.WithObserver(events.Observe))
 	do := func(n byte, payload string) error {
@@ -109,7 +107,6 @@ func TestTraceOfAJob(t *testing.T) {
 // A held key points to the run that nobody knows the outcome of, in each process. The log joins the incident to
 // its trace.
 func TestHeldKeyPointsToItsTrace(t *testing.T) {
-	t.Parallel()
 	st := idempotency.NewMemoryStore()
 	fails := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
 	var log guardtest.LockedBuffer
@@ -153,7 +150,6 @@ func differsIn(r guardtest.Reply) []string { return r.Header["X-Differs"] }
 // other fingerprints after a deployment. A client hears of them only from a
 // writer of the route.
 func TestMismatchNamesThePartsThatDiffer(t *testing.T) {
-	t.Parallel()
 	own := func(r *http.Request, body []byte) (idempotency.Fingerprint, error) {
 		return idempotency.NewFingerprint(1, []byte(r.Method), []byte(r.URL.String()), []byte(r.Header.Get("Content-Type")), body), nil
 	}
@@ -189,7 +185,6 @@ func TestMismatchNamesThePartsThatDiffer(t *testing.T) {
 // Of long bodies, a difference in the middle has no checksum. It is told if nothing else differs, and
 // if the function counts nothing else.
 func TestMismatchInTheMiddleOfALongBody(t *testing.T) {
-	t.Parallel()
 	own := func(r *http.Request, body []byte) (idempotency.Fingerprint, error) {
 		return idempotency.NewFingerprint(1, []byte(r.Header.Get("X-Version")), body), nil
 	}
@@ -212,7 +207,6 @@ func TestMismatchInTheMiddleOfALongBody(t *testing.T) {
 		"none of the parts": {own, guardtest.Call{Body: body, Header: http.Header{"X-Version": {"2"}}}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), &guardtest.Counter{},
 				idempotency.WithFingerprint(c.function), explaining)
 			p.Do(t, guardtest.Call{Key: "k", Body: body})
@@ -228,7 +222,6 @@ func TestMismatchInTheMiddleOfALongBody(t *testing.T) {
 // The checksums do not know the function: a body that it takes for the same is named beside the part
 // that makes the mismatch.
 func TestMismatchNamesABodyByItsBytes(t *testing.T) {
-	t.Parallel()
 	p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), &guardtest.Counter{},
 		idempotency.WithFingerprint(idempotency.JSONFingerprint), explaining)
 	p.Do(t, guardtest.Call{Key: "k", Body: `{"a":1,"b":2}`})
@@ -241,7 +234,6 @@ func TestMismatchNamesABodyByItsBytes(t *testing.T) {
 // Notes are for those who look. A store that knows nothing of them, or whose notes somebody has
 // altered, changes nothing else.
 func TestNotesDecideNothing(t *testing.T) {
-	t.Parallel()
 	forged := append([]byte{1}, make([]byte, 41)...)
 	one := store.AppendNote(nil, forged)
 	for name, notes := range map[string][]byte{
@@ -249,7 +241,6 @@ func TestNotesDecideNothing(t *testing.T) {
 		"newer": store.AppendNote(nil, append([]byte{2}, forged[1:]...)), "forged": one, "many": bytes.Repeat(one, 100),
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			h := &guardtest.Counter{}
 			p := newTraced(t, &forgetful{idempotency.NewMemoryStore(), notes}, h, explaining)
 			p.Do(t, inSpan("1", guardtest.Call{Key: "k"}))
@@ -280,7 +271,6 @@ func (s *forgetful) Claim(ctx context.Context, key string, c store.Claim) (store
 // An operator's look at a key tells route, start and trace of each of its runs, in any process and
 // of any number of attempts the last sixteen.
 func TestLookupTellsTheRuns(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachSharedStore(t, func(t *testing.T, st idempotency.Store) {
 		const runs = 20
 		fails := guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) { w.WriteHeader(http.StatusBadGateway) }}
@@ -310,7 +300,6 @@ func TestLookupTellsTheRuns(t *testing.T) {
 
 // A route is a pattern of any length, and stores keep the beginning.
 func TestLongPatternIsCut(t *testing.T) {
-	t.Parallel()
 	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 	mux := http.NewServeMux()
 	pattern := "POST /" + strings.Repeat("x", 57) + "ü/{id}"
@@ -323,7 +312,6 @@ func TestLongPatternIsCut(t *testing.T) {
 // A process dies, and a retry takes its key over in another one. That is an incident, whose event
 // tells of all runs.
 func TestTakeoverIsReported(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := idempotency.NewMemoryStore()
 		die := make(chan struct{})
@@ -369,7 +357,6 @@ func TestTakeoverIsReported(t *testing.T) {
 
 // The next attempt of a run that has ended is not a takeover.
 func TestRetryIsNoTakeover(t *testing.T) {
-	t.Parallel()
 	fails := guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) { w.WriteHeader(http.StatusBadGateway) }}
 	p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), &fails)
 	for range 3 {
@@ -380,7 +367,6 @@ func TestRetryIsNoTakeover(t *testing.T) {
 }
 
 func TestTraceContextIsWrittenAsTraceparent(t *testing.T) {
-	t.Parallel()
 	var c event.TraceContext
 	require.Empty(t, c.String())
 	_, err := hex.Decode(c.TraceID[:], []byte("4bf92f3577b34da6a3ce929d0e0e4736"))
@@ -393,7 +379,6 @@ func TestTraceContextIsWrittenAsTraceparent(t *testing.T) {
 
 // A panic of the function is the program's own: nothing has been claimed.
 func TestTraceContextMayPanic(t *testing.T) {
-	t.Parallel()
 	st := idempotency.NewMemoryStore()
 	panics := func(context.Context) event.TraceContext { panic(errors.New("no tracer")) }
 	p := guardtest.NewProcess(t, st, &guardtest.Counter{}, adapter.WithTraceContext(panics))

@@ -23,7 +23,6 @@ import (
 // An adapter that hands a framework the writer from outside the guard lets every answer go
 // past it. Nobody would know from the record, which is an empty 200.
 func TestSilentHandlerIsReportedOncePerRoute(t *testing.T) {
-	t.Parallel()
 	var events guardtest.Events
 	var log guardtest.LockedBuffer
 	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(),
@@ -60,7 +59,6 @@ func TestSilentHandlerIsReportedOncePerRoute(t *testing.T) {
 // An answer that went past the guard is no empty 200, as the header outside shows. It is not
 // replayed, and nothing runs again. A field that has nothing to do with an answer shows nothing.
 func TestAnswerPastTheGuardIsNotReplayed(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		for field, past := range map[string]bool{"Content-Type": true, "Location": true, "Server-Timing": false} {
 			var events guardtest.Events
@@ -94,7 +92,6 @@ func TestAnswerPastTheGuardIsNotReplayed(t *testing.T) {
 
 // A router inside the guard tells the routes apart, too.
 func TestSilentHandlerInsideARouter(t *testing.T) {
-	t.Parallel()
 	var events guardtest.Events
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /quiet", func(http.ResponseWriter, *http.Request) {})
@@ -109,7 +106,6 @@ func TestSilentHandlerInsideARouter(t *testing.T) {
 // Where no router names the routes, their paths tell them apart. Clients choose those, so what is
 // remembered of them is bounded.
 func TestSilentRoutesWithoutAName(t *testing.T) {
-	t.Parallel()
 	var events guardtest.Events
 	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.Observe))
 	s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
@@ -134,7 +130,6 @@ func TestSilentRoutesWithoutAName(t *testing.T) {
 
 // The route decides what it means that its handler says nothing.
 func TestSilenceMeansWhatTheRouteSays(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 			fates := map[idempotency.Outcome]guardtest.Fate{
@@ -160,7 +155,6 @@ func TestSilenceMeansWhatTheRouteSays(t *testing.T) {
 
 // Where silence is not an answer, the framework outside can still give one.
 func TestSilenceLeavesTheAnswerToOuterHandlers(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithSilence(idempotency.Unknown)).
 			Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -175,7 +169,6 @@ func TestSilenceLeavesTheAnswerToOuterHandlers(t *testing.T) {
 // A handler that leaves its answer to a goroutine says nothing by the time it returns. The
 // route's function is asked after that, so it can wait here for the goroutine.
 func TestWriteAfterSilenceIsUnknown(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 		var events guardtest.Events
 		var writer http.ResponseWriter
@@ -196,7 +189,6 @@ func TestWriteAfterSilenceIsUnknown(t *testing.T) {
 // A run that detaches from its context cannot have been stopped by it: its empty answer is
 // an answer, and is not run a second time because an outer timeout has passed.
 func TestSilenceOfADetachedRunIsAnAnswer(t *testing.T) {
-	t.Parallel()
 	tooSlow := make(chan struct{})
 	h := &guardtest.Counter{Handler: func(_ http.ResponseWriter, r *http.Request, _ int64) {
 		<-tooSlow
@@ -216,7 +208,6 @@ func TestSilenceOfADetachedRunIsAnAnswer(t *testing.T) {
 // the answer written; inside, the 504 is the handler's and leaves the outcome open. So does one behind the
 // refusal of a handler that was told to stop.
 func TestTimeoutThatAnswersAfterTheHandler(t *testing.T) {
-	t.Parallel()
 	timeout := func(next http.Handler) http.Handler { // as chi's middleware.Timeout does it
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("X-Hurry") == "" {
@@ -239,7 +230,6 @@ func TestTimeoutThatAnswersAfterTheHandler(t *testing.T) {
 	} {
 		for _, stopped := range []int{0, http.StatusUnprocessableEntity} {
 			t.Run(fmt.Sprint(name, " ", stopped), func(t *testing.T) {
-				t.Parallel()
 				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {
 					if run > 1 {
 						w.WriteHeader(http.StatusCreated)
@@ -261,7 +251,6 @@ func TestTimeoutThatAnswersAfterTheHandler(t *testing.T) {
 
 // Some protocols tell of a failure in an answer 200. A guard that records it says so, once.
 func TestFailureThatAnAnswer200Hides(t *testing.T) {
-	t.Parallel()
 	const (
 		asJSON    = "application/json"
 		asGraphQL = "application/graphql-response+json; charset=utf-8"

@@ -155,7 +155,6 @@ func setOutcome(ctx context.Context, o idempotency.Outcome) {
 
 // TestCalls sends each call to a bare server, to a protected one, and again.
 func TestCalls(t *testing.T) {
-	t.Parallel()
 	onEachTransport(t, func(t *testing.T, tr transport) {
 		bareBank, b := newBank(), newBank()
 		bare := tr.serve(t, bareBank, nil, settings{})

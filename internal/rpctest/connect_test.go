@@ -30,12 +30,11 @@ func transports() []transport {
 	}...)
 }
 
-// onEachTransport runs a test over each transport, all beside each other.
+// onEachTransport runs a test over each transport.
 func onEachTransport(t *testing.T, test func(t *testing.T, tr transport)) {
 	t.Helper()
 	for _, tr := range transports() {
 		t.Run(tr.name, func(t *testing.T) {
-			t.Parallel()
 			test(t, tr)
 		})
 	}

@@ -60,7 +60,6 @@ func (l *eventLog) await(t *testing.T, count int) event.Event {
 // Each call that gets no further than the interceptor is reported, and beside a shadow too, where it
 // is not refused.
 func TestWhatTheInterceptorDecidesIsReported(t *testing.T) {
-	t.Parallel()
 	secret := errors.New("directory is down")
 	withScope := func(tenant string) call {
 		c := keyed("key", "plain")
@@ -112,7 +111,6 @@ func TestWhatTheInterceptorDecidesIsReported(t *testing.T) {
 
 // A call without a key is reported, as a request is.
 func TestCallWithoutAKeyIsReported(t *testing.T) {
-	t.Parallel()
 	for _, shadow := range []bool{false, true} {
 		onEachTransport(t, func(t *testing.T, tr transport) {
 			var events eventLog
@@ -133,7 +131,6 @@ func TestCallWithoutAKeyIsReported(t *testing.T) {
 
 // A shadow judges an answer by its code.
 func TestShadowJudgesByCode(t *testing.T) {
-	t.Parallel()
 	onEachTransport(t, func(t *testing.T, tr transport) {
 		var events eventLog
 		guard := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.observe), idempotency.WithShadow(true))
@@ -155,7 +152,6 @@ func TestShadowJudgesByCode(t *testing.T) {
 // Options that could not be kept for a call are refused at start. The error names them, and what to
 // do.
 func TestOptionsThatNeedHTTPAreRefusedAtStart(t *testing.T) {
-	t.Parallel()
 	for name, option := range map[string]idempotency.Option{
 		"WithKeyFunc":         idempotency.WithKeyFunc(func(*http.Request, []byte) (string, error) { return "", nil }),
 		"WithAuthorizeReplay": idempotency.WithAuthorizeReplay(func(*http.Request, idempotency.RecordInfo) error { return nil }),
@@ -186,7 +182,6 @@ func TestOptionsThatNeedHTTPAreRefusedAtStart(t *testing.T) {
 
 // A field that is not to be recorded is in the first answer, and in no replay.
 func TestUnrecordedFields(t *testing.T) {
-	t.Parallel()
 	onEachTransport(t, func(t *testing.T, tr transport) {
 		for _, name := range []string{"header and trailer", "code 5"} {
 			b := newBank()
@@ -239,7 +234,6 @@ func TestClientCancels(t *testing.T) {
 
 // Two interceptors of one guard are one, and the inner one says so.
 func TestNestedInterceptor(t *testing.T) {
-	t.Parallel()
 	var events eventLog
 	guard := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.observe))
 	kinds := func() (all []event.Kind) {
@@ -278,7 +272,6 @@ func TestNestedInterceptor(t *testing.T) {
 
 // An error with the code OK is a mistake of the program. Its run may have done anything.
 func TestErrorThatIsOK(t *testing.T) {
-	t.Parallel()
 	require.Equal(t, idempotency.Unknown, connectidempotency.DefaultOutcome(connect.NewError(0, errors.New("mistake"))))
 	require.Equal(t, idempotency.Unknown, grpcidempotency.DefaultOutcome(okError{}))
 }
@@ -296,7 +289,6 @@ func incoming(ctx context.Context, key string) context.Context {
 
 // A shadow leaves the stream of grpc in place, which some functions of grpc need.
 func TestShadowLeavesTheStreamInPlace(t *testing.T) {
-	t.Parallel()
 	for _, shadow := range []bool{false, true} {
 		unary, _ := grpcidempotency.NewInterceptors(newGuard(t, idempotency.NewMemoryStore(), idempotency.WithShadow(shadow)), grpcidempotency.SharedScope)
 		stream := &serverStream{}
@@ -318,7 +310,6 @@ func (*serverStream) SetTrailer(metadata.MD) error { return nil }
 // A client can make up the names of procedures that a server does not have. They leave nothing behind: no
 // label of a metric for a stream, and few for calls.
 func TestProceduresThatAreMadeUp(t *testing.T) {
-	t.Parallel()
 	var events eventLog
 	guard := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.observe))
 	_, stream := grpcidempotency.NewInterceptors(guard, grpcidempotency.SharedScope)

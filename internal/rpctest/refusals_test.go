@@ -20,7 +20,6 @@ import (
 
 // onEach runs a test on each transport, with a guard of its own.
 func onEach(t *testing.T, s settings, opts []idempotency.Option, test func(t *testing.T, c client, b *bank, guard *idempotency.Guard)) {
-	t.Parallel()
 	onEachTransport(t, func(t *testing.T, tr transport) {
 		b, guard := newBank(), newGuard(t, idempotency.NewMemoryStore(), opts...)
 		test(t, tr.serve(t, b, guard, s), b, guard)
@@ -166,7 +165,6 @@ func TestScopeSeparatesCallers(t *testing.T) {
 }
 
 func TestScopeErrors(t *testing.T) {
-	t.Parallel()
 	for _, tt := range []struct {
 		err     error
 		code    uint32
@@ -233,7 +231,6 @@ func TestHeldKey(t *testing.T) {
 }
 
 func TestStoreIsAway(t *testing.T) {
-	t.Parallel()
 	onEachTransport(t, func(t *testing.T, tr transport) {
 		st := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
 		b := newBank()
@@ -362,7 +359,6 @@ func TestShadow(t *testing.T) {
 
 // The value of a guard's own key space: the store that fails after the run.
 func TestAnswerThatTheStoreDoesNotTake(t *testing.T) {
-	t.Parallel()
 	onEachTransport(t, func(t *testing.T, tr transport) {
 		st := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
 		st.RefuseAbove(10<<10, store.ErrTooLarge)
