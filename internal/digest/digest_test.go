@@ -34,7 +34,6 @@ func fields(tb testing.TB, names ...string) *digest.Fields {
 // the change needs a new version. Otherwise the next deployment refuses the retries of all
 // clients that are under way.
 func TestLayout(t *testing.T) {
-	t.Parallel()
 	request := func(contentType, coding string, body []byte) *digest.Request {
 		return &digest.Request{
 			Method: "POST", Path: "/v1/a%20b", Query: "q=1",
@@ -137,7 +136,6 @@ func sent(contentType, body string) digest.Request {
 func inJSON(body string) digest.Request { return sent("application/json", body) }
 
 func TestRequestsThatAreTheSame(t *testing.T) {
-	t.Parallel()
 	amount := fields(t, "amount", "to.iban")
 	type fingerprint func(*digest.Request) digest.Sum
 	tests := []struct {
@@ -203,7 +201,6 @@ func TestRequestsThatAreTheSame(t *testing.T) {
 }
 
 func TestRequestsThatDiffer(t *testing.T) {
-	t.Parallel()
 	amount := fields(t, "amount", "to.iban")
 	type fingerprint func(*digest.Request) digest.Sum
 	tests := []struct {
@@ -343,7 +340,6 @@ func TestRequestsThatDiffer(t *testing.T) {
 // TestVersionsDiffer shows that two versions never make the same fingerprint, even if they hash
 // the same content.
 func TestVersionsDiffer(t *testing.T) {
-	t.Parallel()
 	r := &digest.Request{Method: "POST", Body: []byte("x")}
 	seen := map[digest.Sum]string{}
 	for name, sum := range map[string]digest.Sum{
@@ -365,7 +361,6 @@ func TestVersionsDiffer(t *testing.T) {
 }
 
 func TestParseFields(t *testing.T) {
-	t.Parallel()
 	for _, names := range [][]string{{}, {""}, {"a", "b..c"}, {`a\`}} {
 		if _, err := digest.ParseFields(names...); err == nil {
 			t.Errorf("%q was accepted", names)
@@ -430,7 +425,6 @@ func TestMemoryOfFields(t *testing.T) {
 // TestLargeRequestIsNotKept fingerprints a large request, and then a small one that may get the
 // same memory.
 func TestLargeRequestIsNotKept(t *testing.T) {
-	t.Parallel()
 	small := &digest.Request{Method: "POST", ContentType: "application/json", Body: []byte(`{"a":1}`)}
 	want := digest.JSON(small)
 	large := &digest.Request{ContentType: "application/json", Body: fmt.Appendf(nil, `["%s"]`, bytes.Repeat([]byte("x"), 4<<20))}

@@ -71,24 +71,22 @@ func TestClaimOfNoRunLeavesTheKeyAsItWas(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
-				synctest.Test(t, func(t *testing.T) {
-					mux, h := http.NewServeMux(), guardtest.Answering(0, "done")
-					mux.Handle("POST /charges", http.RedirectHandler("/moved", http.StatusPermanentRedirect))
-					mux.Handle("POST /", h)
-					p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), mux, recovery, idempotency.WithClientCancel(true))
-					p.Client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+			guardtest.BubbleOnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
+				mux, h := http.NewServeMux(), guardtest.Answering(0, "done")
+				mux.Handle("POST /charges", http.RedirectHandler("/moved", http.StatusPermanentRedirect))
+				mux.Handle("POST /", h)
+				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), mux, recovery, idempotency.WithClientCancel(true))
+				p.Client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-					fail(t, p, guardtest.Call{Key: "new", Path: "/paid", Body: "10"})
-					guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "new", Path: "/paid", Body: "20"}), http.StatusConflict, problem.KeyReused)
-					require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "new", Path: "/paid", Body: "10"}).Body)
-					require.EqualValues(t, 1, h.Runs.Load())
+				fail(t, p, guardtest.Call{Key: "new", Path: "/paid", Body: "10"})
+				guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "new", Path: "/paid", Body: "20"}), http.StatusConflict, problem.KeyReused)
+				require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "new", Path: "/paid", Body: "10"}).Body)
+				require.EqualValues(t, 1, h.Runs.Load())
 
-					require.Equal(t, http.StatusPermanentRedirect, p.Do(t, guardtest.Call{Key: "sent-on"}).Status)
-					fail(t, p, guardtest.Call{Key: "sent-on"})
-					require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "sent-on", Path: "/moved"}).Body)
-					require.EqualValues(t, 2, h.Runs.Load())
-				})
+				require.Equal(t, http.StatusPermanentRedirect, p.Do(t, guardtest.Call{Key: "sent-on"}).Status)
+				fail(t, p, guardtest.Call{Key: "sent-on"})
+				require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "sent-on", Path: "/moved"}).Body)
+				require.EqualValues(t, 2, h.Runs.Load())
 			})
 		})
 	}
@@ -103,26 +101,24 @@ func TestKeyIsFreeBeforeItsClientHearsOfIt(t *testing.T) {
 	} {
 		t.Run(http.StatusText(status), func(t *testing.T) {
 			t.Parallel()
-			guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
-				synctest.Test(t, func(t *testing.T) {
-					h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {
-						if run <= 2 {
-							w.WriteHeader(status)
-						}
-					}}
-					shared := idempotency.NewMemoryStore()
-					p := guardtest.NewProcess(t, shared, h, recovery, idempotency.WithRebinding(true))
-					other := guardtest.NewProcess(t, shared, h, recovery, idempotency.WithRebinding(true))
-					t.Cleanup(p.Store.Heal)
-					p.Store.On("release", guardtest.Always(guardtest.Refuse))
-					guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
-					guardtest.RequireProblem(t, other.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
-					p.Store.Heal()
-					time.Sleep(time.Minute)
-					require.Equal(t, status, p.Do(t, guardtest.Call{Key: "k"}).Status)
-					require.Equal(t, http.StatusOK, other.Do(t, next).Status)
-					require.EqualValues(t, 3, h.Runs.Load())
-				})
+			guardtest.BubbleOnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
+				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {
+					if run <= 2 {
+						w.WriteHeader(status)
+					}
+				}}
+				shared := idempotency.NewMemoryStore()
+				p := guardtest.NewProcess(t, shared, h, recovery, idempotency.WithRebinding(true))
+				other := guardtest.NewProcess(t, shared, h, recovery, idempotency.WithRebinding(true))
+				t.Cleanup(p.Store.Heal)
+				p.Store.On("release", guardtest.Always(guardtest.Refuse))
+				guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
+				guardtest.RequireProblem(t, other.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
+				p.Store.Heal()
+				time.Sleep(time.Minute)
+				require.Equal(t, status, p.Do(t, guardtest.Call{Key: "k"}).Status)
+				require.Equal(t, http.StatusOK, other.Do(t, next).Status)
+				require.EqualValues(t, 3, h.Runs.Load())
 			})
 		})
 	}

@@ -214,37 +214,35 @@ func TestRefusalOfARunThatWasToldToStop(t *testing.T) {
 			for _, status := range []int{402, 408, 422, 429} {
 				t.Run(fmt.Sprintf("%s/looks %t/%d", name, looks, status), func(t *testing.T) {
 					t.Parallel()
-					guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
-						synctest.Test(t, func(t *testing.T) {
-							h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {
-								if run > 1 {
-									return
-								}
-								if looks {
-									<-r.Context().Done()
-								} else {
-									time.Sleep(2 * time.Second)
-								}
-								w.WriteHeader(status)
-							}}
-							p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery, idempotency.WithClientCancel(name == "client"))
-							ctx, stop := end(t.Context())
-							defer stop()
-							_, _ = p.Try(ctx, guardtest.Call{Key: "k"})
-							synctest.Wait()
-							time.Sleep(2 * time.Second)
-							again := p.Do(t, guardtest.Call{Key: "k"})
-							switch {
-							case (looks || status == http.StatusRequestTimeout) && unknown == guardtest.IsHeld:
-								guardtest.RequireProblem(t, again, http.StatusConflict, problem.OutcomeUnknown)
-							case looks, status == http.StatusRequestTimeout, status == http.StatusTooManyRequests:
-								require.Equal(t, http.StatusOK, again.Status)
-								require.False(t, again.Replayed())
-							default:
-								require.Equal(t, status, again.Status)
-								require.True(t, again.Replayed())
+					guardtest.BubbleOnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
+						h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {
+							if run > 1 {
+								return
 							}
-						})
+							if looks {
+								<-r.Context().Done()
+							} else {
+								time.Sleep(2 * time.Second)
+							}
+							w.WriteHeader(status)
+						}}
+						p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery, idempotency.WithClientCancel(name == "client"))
+						ctx, stop := end(t.Context())
+						defer stop()
+						_, _ = p.Try(ctx, guardtest.Call{Key: "k"})
+						synctest.Wait()
+						time.Sleep(2 * time.Second)
+						again := p.Do(t, guardtest.Call{Key: "k"})
+						switch {
+						case (looks || status == http.StatusRequestTimeout) && unknown == guardtest.IsHeld:
+							guardtest.RequireProblem(t, again, http.StatusConflict, problem.OutcomeUnknown)
+						case looks, status == http.StatusRequestTimeout, status == http.StatusTooManyRequests:
+							require.Equal(t, http.StatusOK, again.Status)
+							require.False(t, again.Replayed())
+						default:
+							require.Equal(t, status, again.Status)
+							require.True(t, again.Replayed())
+						}
 					})
 				})
 			}
@@ -271,35 +269,33 @@ func TestEarlyHeadOfAStoppedRunDeniesNoEffect(t *testing.T) {
 			for _, status := range []int{200, 307, 401, 422, 429, 502} {
 				t.Run(fmt.Sprintf("%s/%d/%d", end, size, status), func(t *testing.T) {
 					t.Parallel()
-					guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
-						synctest.Test(t, func(t *testing.T) {
-							st := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
-							g := guardtest.NewGuard(t, st, recovery, idempotency.WithLimits(idempotency.Limits{ResponseBody: 100}))
-							s := guardtest.ServeRecorder(t, outer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-								if end == "lost" {
-									st.On("renew", guardtest.Always(guardtest.Refuse))
-								}
-								<-r.Context().Done()
-								st.Heal()
-								w.WriteHeader(status)
-								_, _ = w.Write(make([]byte, size))
-								w.(http.Flusher).Flush()
-							}))))
-							var want problem.Code
-							switch {
-							case status < 300 || status >= 500:
-								if end == "lost" {
-									want = problem.NoAnswer
-								}
-							case unknown == guardtest.IsHeld:
-								want = problem.OutcomeUnknown
-							default:
+					guardtest.BubbleOnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
+						st := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
+						g := guardtest.NewGuard(t, st, recovery, idempotency.WithLimits(idempotency.Limits{ResponseBody: 100}))
+						s := guardtest.ServeRecorder(t, outer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+							if end == "lost" {
+								st.On("renew", guardtest.Always(guardtest.Refuse))
+							}
+							<-r.Context().Done()
+							st.Heal()
+							w.WriteHeader(status)
+							_, _ = w.Write(make([]byte, size))
+							w.(http.Flusher).Flush()
+						}))))
+						var want problem.Code
+						switch {
+						case status < 300 || status >= 500:
+							if end == "lost" {
 								want = problem.NoAnswer
 							}
-							got := s.Do(t, guardtest.Call{Key: "k"})
-							require.Equal(t, status, got.Status)
-							require.Equal(t, string(want), got.Header.Get(problem.Header))
-						})
+						case unknown == guardtest.IsHeld:
+							want = problem.OutcomeUnknown
+						default:
+							want = problem.NoAnswer
+						}
+						got := s.Do(t, guardtest.Call{Key: "k"})
+						require.Equal(t, status, got.Status)
+						require.Equal(t, string(want), got.Header.Get(problem.Header))
 					})
 				})
 			}
@@ -311,25 +307,23 @@ func TestEarlyHeadOfAStoppedRunDeniesNoEffect(t *testing.T) {
 // counts.
 func TestRefusalAfterTheDeadlineThatTheHandlerVouchesFor(t *testing.T) {
 	t.Parallel()
-	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
-		synctest.Test(t, func(t *testing.T) {
-			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {
-				if run > 1 {
-					return
-				}
-				<-r.Context().Done()
-				op, _ := idempotency.FromContext(r.Context())
-				op.SetOutcome(idempotency.NotExecuted)
-				w.WriteHeader(http.StatusUnprocessableEntity)
-			}}
-			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery)
-			ctx, stop := context.WithTimeout(t.Context(), time.Second)
-			defer stop()
-			_, _ = p.Try(ctx, guardtest.Call{Key: "k"})
-			synctest.Wait()
-			require.Equal(t, http.StatusOK, p.Do(t, guardtest.Call{Key: "k"}).Status)
-			require.EqualValues(t, 2, h.Runs.Load())
-		})
+	guardtest.BubbleOnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {
+			if run > 1 {
+				return
+			}
+			<-r.Context().Done()
+			op, _ := idempotency.FromContext(r.Context())
+			op.SetOutcome(idempotency.NotExecuted)
+			w.WriteHeader(http.StatusUnprocessableEntity)
+		}}
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery)
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		_, _ = p.Try(ctx, guardtest.Call{Key: "k"})
+		synctest.Wait()
+		require.Equal(t, http.StatusOK, p.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.EqualValues(t, 2, h.Runs.Load())
 	})
 }
 

@@ -278,27 +278,25 @@ func TestRunContextHasTheCauseOfTheCaller(t *testing.T) {
 // No run begins when its time is over: the claim is given back, under Hold too.
 func TestNoRunBeginsAfterItsDeadline(t *testing.T) {
 	t.Parallel()
-	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
-		synctest.Test(t, func(t *testing.T) {
-			st := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
-			st.On("claim", func(int) guardtest.Fault {
-				return func(_ context.Context, call func() error) error {
-					time.Sleep(1500 * time.Millisecond)
-					return call()
-				}
-			})
-			h := &guardtest.Counter{}
-			p := guardtest.NewProcess(t, st, h, recovery)
-			client, stop := context.WithTimeout(t.Context(), time.Second)
-			defer stop()
-			got, err := p.Try(client, guardtest.Call{Key: "k"})
-			if err == nil {
-				guardtest.RequireProblem(t, got, http.StatusServiceUnavailable, problem.TryLater)
+	guardtest.BubbleOnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
+		st := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
+		st.On("claim", func(int) guardtest.Fault {
+			return func(_ context.Context, call func() error) error {
+				time.Sleep(1500 * time.Millisecond)
+				return call()
 			}
-			require.Zero(t, h.Runs.Load())
-			st.Heal()
-			require.False(t, p.Do(t, guardtest.Call{Key: "k"}).Replayed())
-			require.EqualValues(t, 1, h.Runs.Load())
 		})
+		h := &guardtest.Counter{}
+		p := guardtest.NewProcess(t, st, h, recovery)
+		client, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		got, err := p.Try(client, guardtest.Call{Key: "k"})
+		if err == nil {
+			guardtest.RequireProblem(t, got, http.StatusServiceUnavailable, problem.TryLater)
+		}
+		require.Zero(t, h.Runs.Load())
+		st.Heal()
+		require.False(t, p.Do(t, guardtest.Call{Key: "k"}).Replayed())
+		require.EqualValues(t, 1, h.Runs.Load())
 	})
 }
