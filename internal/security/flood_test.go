@@ -43,9 +43,7 @@ func TestFloodOfOneKeyLeavesRoomForOthers(t *testing.T) {
 		other := p.Waiters(t, 1, guardtest.Call{Key: "other"})
 		require.Zero(t, time.Since(start))
 		require.True(t, (<-other).Replayed())
-		for range roomPerKey {
-			require.True(t, (<-flood).Replayed())
-		}
+		guardtest.RequireReplays(t, roomPerKey, flood, "done")
 		require.EqualValues(t, 2, h.Runs.Load())
 	})
 }
@@ -70,9 +68,7 @@ func TestFloodOfOneScopeLeavesRoomForOthers(t *testing.T) {
 		p.Start(t, other)
 		require.True(t, (<-p.Waiters(t, 1, other)).Replayed())
 		for _, replies := range flooding {
-			for range roomPerKey / 2 {
-				require.True(t, (<-replies).Replayed())
-			}
+			guardtest.RequireReplays(t, roomPerKey/2, replies, "done")
 		}
 	})
 }
@@ -100,9 +96,7 @@ func TestWaitingBodiesAreBounded(t *testing.T) {
 		p.Start(t, other)
 		require.True(t, (<-p.Waiters(t, 1, other)).Replayed())
 		for i, n := range []int{ofKey, ofKey, ofScope - 2*ofKey} {
-			for range n {
-				require.True(t, (<-replies[i]).Replayed())
-			}
+			guardtest.RequireReplays(t, n, replies[i], "done")
 		}
 	})
 }
@@ -138,9 +132,7 @@ func TestWaitingHeadsAreBounded(t *testing.T) {
 			synctest.Wait()
 			require.LessOrEqual(t, p.Guard.Stats().Waiting, ofKey/tt.each)
 			guardtest.RequireProblem(t, p.Do(t, tt.call), http.StatusConflict, problem.InFlight)
-			for range ofKey / (tt.each + 40<<10) {
-				require.True(t, (<-replies).Replayed())
-			}
+			guardtest.RequireReplays(t, ofKey/(tt.each+40<<10), replies, "done")
 		})
 	}
 }
@@ -197,9 +189,7 @@ func TestWaitingRoomGrowsWithItsMemory(t *testing.T) {
 			synctest.Wait()
 		}
 		require.Equal(t, 2*waiters, p.Guard.Stats().Waiting)
-		for range waiters {
-			require.True(t, (<-ofOne).Replayed())
-		}
+		guardtest.RequireReplays(t, waiters, ofOne, "done")
 		replayed := 0
 		for range 2 * waiters {
 			if (<-replies).Replayed() {
@@ -239,13 +229,9 @@ func TestWaitingRoomIsBounded(t *testing.T) {
 		guardtest.RequireProblem(t, patient.Do(t, late), http.StatusConflict, problem.InFlight)
 		require.Zero(t, time.Since(start), "it waits where there is no room")
 
-		for range room / 2 {
-			guardtest.RequireProblem(t, <-replies, http.StatusConflict, problem.InFlight)
-		}
+		guardtest.RequireProblems(t, room/2, replies, http.StatusConflict, problem.InFlight)
 		require.True(t, patient.Do(t, late).Replayed(), "those who gave up still take room")
-		for range room / 2 {
-			require.True(t, (<-replies).Replayed())
-		}
+		guardtest.RequireReplays(t, room/2, replies, "done")
 		require.EqualValues(t, room/roomPerKey+1, h.Runs.Load())
 	})
 }
