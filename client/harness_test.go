@@ -59,6 +59,12 @@ type answer struct {
 	chunks bool // the length is not declared
 }
 
+// silent is no answer until the request is given up.
+var silent = answer{do: func(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, context.Cause(r.Context())
+}}
+
 func answering(answers ...answer) *script { return &script{answers: answers} }
 
 func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {

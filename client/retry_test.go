@@ -183,10 +183,7 @@ func TestContextEndsTheCall(t *testing.T) {
 	}{
 		"in a pause, nothing done": {answer{status: 429, header: map[string]string{"Retry-After": "30"}}, false},
 		"in a pause":               {answer{status: 503, header: map[string]string{"Retry-After": "30"}}, true},
-		"in an attempt": {answer{do: func(r *http.Request) (*http.Response, error) {
-			<-r.Context().Done()
-			return nil, context.Cause(r.Context())
-		}}, true},
+		"in an attempt":            {silent, true},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
@@ -215,10 +212,6 @@ func TestNothingIsSentUnderAContextThatHasEnded(t *testing.T) {
 func TestAttemptThatFallsSilentIsGivenUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		silent := answer{do: func(r *http.Request) (*http.Response, error) {
-			<-r.Context().Done()
-			return nil, r.Context().Err()
-		}}
 		base := answering(silent, answer{status: 201})
 		start := time.Now()
 		require.Equal(t, 201, answered(t, newTransport(t, base), post(t.Context(), place, "{}")).status)

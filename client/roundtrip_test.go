@@ -61,10 +61,6 @@ func TestKeylessBodyIsSentAsItComes(t *testing.T) {
 
 func TestTimeoutsAreTimeouts(t *testing.T) {
 	t.Parallel()
-	silent := answer{do: func(r *http.Request) (*http.Response, error) {
-		<-r.Context().Done()
-		return nil, r.Context().Err()
-	}}
 	for name, c := range map[string]struct {
 		answer answer
 		ctx    time.Duration
@@ -271,10 +267,6 @@ func TestBudgetIsThatOfAHost(t *testing.T) {
 func TestLimitsOfACall(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		silent := answer{do: func(r *http.Request) (*http.Response, error) {
-			<-r.Context().Done()
-			return nil, r.Context().Err()
-		}}
 		try := func(a answer, l client.Limits) (*client.Error, time.Duration) {
 			start := time.Now()
 			transport := newTransport(t, answering(a), quick, client.WithRetryBudget(100, 0))

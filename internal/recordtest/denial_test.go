@@ -81,15 +81,8 @@ func TestUnknownRunDeniesNoEffect(t *testing.T) {
 						w.Header()[c.field[0]][0] = "" // after it was written
 					}
 				}}
-				opts := []idempotency.Option{recovery}
-				if c.opt != nil {
-					opts = append(opts, c.opt)
-				}
-				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), opts...).Handler(h))
-				want := c.rerun
-				if unknown == guardtest.IsHeld {
-					want = c.hold
-				}
+				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery, c.opt).Handler(h))
+				want := map[guardtest.Fate]problem.Code{guardtest.RunsNext: c.rerun, guardtest.IsHeld: c.hold}[unknown]
 				got := s.Do(t, guardtest.Call{Key: "k"})
 				if want == marked { // a person is served by the answer, and a program by its code
 					require.Equal(t, c.status, got.Status)
@@ -146,15 +139,9 @@ func TestHeadThatLeavesEarlyDeniesNoEffect(t *testing.T) {
 						sends(w)
 						_, _ = w.Write([]byte("many"))
 					}}
-					opts := []idempotency.Option{recovery, idempotency.WithLimits(idempotency.Limits{ResponseBody: 100})}
-					if c.opt != nil {
-						opts = append(opts, c.opt)
-					}
-					s := guardtest.ServeHTTP1(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), opts...).Handler(h))
-					want := c.rerun
-					if unknown == guardtest.IsHeld {
-						want = c.hold
-					}
+					limit := idempotency.WithLimits(idempotency.Limits{ResponseBody: 100})
+					s := guardtest.ServeHTTP1(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery, limit, c.opt).Handler(h))
+					want := map[guardtest.Fate]problem.Code{guardtest.RunsNext: c.rerun, guardtest.IsHeld: c.hold}[unknown]
 					got := s.Do(t, guardtest.Call{Key: "k"})
 					require.Equal(t, c.status, got.Status)
 					require.Equal(t, "too ", got.Body[:4])

@@ -258,16 +258,18 @@ func TestOvertakenRefusalUnbindsNothing(t *testing.T) {
 	})
 }
 
+// version is a fingerprint function of that version.
+func version(v byte) idempotency.FingerprintFunc {
+	return func(_ *http.Request, body []byte) (idempotency.Fingerprint, error) {
+		return idempotency.NewFingerprint(v, body), nil
+	}
+}
+
 // A deployment changes the fingerprint function. A request waits for a run of an older process,
 // which is turned away, and the key is bound anew, as a newer process has the same request.
 func TestWaiterKnowsItsRequestWhenTheKeyIsBoundAnew(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		version := func(v byte) idempotency.FingerprintFunc {
-			return func(_ *http.Request, body []byte) (idempotency.Fingerprint, error) {
-				return idempotency.NewFingerprint(v, body), nil
-			}
-		}
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
 			if time.Sleep(1003 * time.Millisecond); run == 1 {
 				w.WriteHeader(http.StatusTooManyRequests)
@@ -292,11 +294,6 @@ func TestWaiterKnowsItsRequestWhenTheKeyIsBoundAnew(t *testing.T) {
 // record is its own.
 func TestRequestKnowsItselfWhenTheKeyIsBoundAnewMeanwhile(t *testing.T) {
 	t.Parallel()
-	version := func(v byte) idempotency.FingerprintFunc {
-		return func(_ *http.Request, body []byte) (idempotency.Fingerprint, error) {
-			return idempotency.NewFingerprint(v, body), nil
-		}
-	}
 	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
 		if run == 1 {
 			w.WriteHeader(http.StatusTooManyRequests)
