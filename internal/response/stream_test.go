@@ -189,8 +189,7 @@ func (w delegating) FlushError() error {
 func TestFlushThatCannotBeDoneChangesNothing(t *testing.T) {
 	t.Parallel()
 	heldBack := func(w http.ResponseWriter) http.ResponseWriter {
-		rec := new(response.Recorder)
-		rec.Init(w, http.MethodPost, response.Settings{Limit: 100}, nil)
+		rec := started(w, response.Settings{Limit: 100}, nil)
 		require.True(t, rec.HoldBack())
 		return rec
 	}
@@ -212,8 +211,7 @@ func TestFlushThatCannotBeDoneChangesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			client := httptest.NewRecorder()
-			rec := new(response.Recorder)
-			rec.Init(c.wrap(client), http.MethodPost, response.Settings{Limit: 100}, nil)
+			rec := started(c.wrap(client), response.Settings{Limit: 100}, nil)
 			err := http.NewResponseController(rec).Flush()
 			if c.flushes {
 				require.NoError(t, err)
