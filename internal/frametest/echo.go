@@ -7,7 +7,6 @@ import (
 	"maps"
 	"mime/multipart"
 	"net/http"
-	"testing"
 
 	"example.com/idempotency"
 )
@@ -119,88 +118,4 @@ func EchoRoutes[C EchoContext](
 		}
 		return c.JSON(http.StatusCreated, order)
 	})
-}
-
-// EchoMisplaced are what people write around echo's next, for an [Adapter]. The last one answers into the record,
-// but for the errors of handlers. The function replace puts another writer and another request into a context until
-// its result is called.
-func EchoMisplaced[C EchoContext, H ~func(C) error, M ~func(H) H](
-	wrap func(func(http.Handler) http.Handler) M, writer func(C) http.ResponseWriter,
-	replace func(c C, w http.ResponseWriter, r *http.Request) (restore func()),
-) map[string]func(*idempotency.Guard) any {
-	byHand := func(call func(guarded func(http.ResponseWriter, *http.Request), c C)) func(*idempotency.Guard) any {
-		return func(g *idempotency.Guard) any {
-			return M(func(next H) H {
-				return func(c C) (err error) {
-					call(g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { err = next(c) })).ServeHTTP, c)
-					return err
-				}
-			})
-		}
-	}
-	return map[string]func(*idempotency.Guard) any{
-		"WrapMiddleware": func(g *idempotency.Guard) any { return wrap(g.Handler) },
-		"WrapMiddleware, with a function between": func(g *idempotency.Guard) any {
-			return wrap(func(next http.Handler) http.Handler { return g.Handler(http.HandlerFunc(next.ServeHTTP)) })
-		},
-		"WrapMiddleware, with a function around": func(g *idempotency.Guard) any {
-			return wrap(func(next http.Handler) http.Handler {
-				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					g.Handler(next).ServeHTTP(struct{ http.ResponseWriter }{w}, r)
-				})
-			})
-		},
-		"by hand": byHand(func(guarded func(http.ResponseWriter, *http.Request), c C) {
-			guarded(writer(c), c.Request())
-		}),
-		"by hand, in a goroutine": byHand(func(guarded func(http.ResponseWriter, *http.Request), c C) {
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				guarded(writer(c), c.Request())
-			}()
-			<-done
-		}),
-		"by hand, with the writer": func(g *idempotency.Guard) any {
-			return M(func(next H) H {
-				return func(c C) (err error) {
-					restore := func() {}
-					defer func() { restore() }()
-					g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						restore = replace(c, w, r)
-						err = next(c)
-					})).ServeHTTP(writer(c), c.Request())
-					return err
-				}
-			})
-		},
-	}
-}
-
-// EchoLostContext is [LostContext] with a timeout that echo wraps, and with one that is called by hand. The function
-// makes a server with POST /charges.
-func EchoLostContext[C EchoContext, H ~func(C) error, M ~func(H) H](
-	t *testing.T, wrap func(func(http.Handler) http.Handler) M, writer func(C) http.ResponseWriter,
-	serve func(timeout M, guard *idempotency.Guard, charge H) http.Handler,
-) {
-	for name, middleware := range map[string]func(func(http.Handler) http.Handler) M{
-		"WrapMiddleware": wrap,
-		"by hand": func(timeout func(http.Handler) http.Handler) M {
-			return func(next H) H {
-				return func(c C) error {
-					timeout(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { _ = next(c) })).ServeHTTP(writer(c), c.Request())
-					return nil
-				}
-			}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			LostContext(t, func(timeout func(http.Handler) http.Handler, guard *idempotency.Guard, charge Charge) http.Handler {
-				return serve(middleware(timeout), guard, func(c C) error {
-					return charge(c, func(text string) { _ = c.String(http.StatusCreated, text) })
-				})
-			})
-		})
-	}
 }
