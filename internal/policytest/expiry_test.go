@@ -29,7 +29,6 @@ func goodFor(t *testing.T, got guardtest.Reply) time.Duration {
 
 // As long as an answer says, the key is good; then the request runs as the first.
 func TestAnswersSayForHowLongAKeyIsGood(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := new(guardtest.Counter)
 		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(),
@@ -53,7 +52,6 @@ func TestAnswersSayForHowLongAKeyIsGood(t *testing.T) {
 // A held key that is about to be free is told as one that is over: the client that counts from
 // when it has sent its request would send it too late.
 func TestLastSecondOfAKeyIsZero(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		fails := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
 		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithExpiryHeader(guardtest.ExpiryHeader),
@@ -69,7 +67,6 @@ func TestLastSecondOfAKeyIsZero(t *testing.T) {
 }
 
 func TestExpiryOnEachTransport(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithExpiryHeader("x-good-for")).Handler(new(guardtest.Counter)))
 		require.Equal(t, "86400", s.Do(t, guardtest.Call{Key: "k"}).Header.Get("X-Good-For"))
@@ -82,7 +79,6 @@ func TestExpiryOnEachTransport(t *testing.T) {
 
 // The field is a promise, so it is where the record is, and nowhere else.
 func TestOnlyWhatIsRecordedHasAnExpiry(t *testing.T) {
-	t.Parallel()
 	status := func(code int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
 	}
@@ -121,7 +117,6 @@ func TestOnlyWhatIsRecordedHasAnExpiry(t *testing.T) {
 
 // A run whose record is still on its way to the store promises nothing.
 func TestAnswerThatIsNotRecordedYetHasNoExpiry(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
 		store.On("complete", guardtest.Always(guardtest.Refuse))
@@ -136,7 +131,6 @@ func TestAnswerThatIsNotRecordedYetHasNoExpiry(t *testing.T) {
 // While the first run goes on, a client is told the shorter of what is left of the record and of
 // what its answer would be kept for: one of the two is true, however the run ends.
 func TestRequestInFlightSaysHowLongItsKeyIsSurelyGood(t *testing.T) {
-	t.Parallel()
 	for name, tt := range map[string]struct {
 		options []idempotency.Option
 		want    time.Duration
@@ -161,7 +155,6 @@ func TestRequestInFlightSaysHowLongItsKeyIsSurelyGood(t *testing.T) {
 // What a handler says about the keys of somebody else, such as a service behind it, is not
 // recorded: it was true of that moment. The guard's own word takes its place.
 func TestExpiryOfAnotherGuardIsNotRecorded(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		for _, name := range []string{"", guardtest.ExpiryHeader, "X-Good-For"} {
 			h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -107,7 +107,6 @@ var refusals = []refusal{
 // the same request is refused again. A refusal that says nothing about earlier requests has not
 // asked the store.
 func TestRefusals(t *testing.T) {
-	t.Parallel()
 	for _, tt := range refusals {
 		guardtest.Bubble(t, fmt.Sprintf("%s %d", tt.code, tt.status), func(t *testing.T) {
 			a := newAPI(t, false, tt.options...)
@@ -135,7 +134,6 @@ func TestRefusals(t *testing.T) {
 
 // A body that a deadline cuts off needs a connection.
 func TestRefusalOfABodyThatIsLate(t *testing.T) {
-	t.Parallel()
 	h := new(guardtest.Counter)
 	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 	s := httptest.NewUnstartedServer(guard.Handler(h))
@@ -162,7 +160,6 @@ var lateBody = refusal{code: problem.BodyUnreadable, status: http.StatusRequestT
 // What a function of the route says of the caller is refused with the code that the policy has
 // for it, if the route has such a function.
 func TestRefusalsOfTheScopeFunction(t *testing.T) {
-	t.Parallel()
 	for _, tt := range ofScope {
 		cause := map[problem.Code]error{problem.Unauthenticated: idempotency.ErrUnauthenticated, problem.TryLater: idempotency.ErrTryLater}[tt.code]
 		a := newAPI(t, false)
@@ -200,7 +197,6 @@ var ofTransaction = []refusal{
 // A route with transactions publishes that a commit can be refused, and that a run without a
 // recorded answer has done nothing. A retry helps where that is said.
 func TestRefusalsOfTransactions(t *testing.T) {
-	t.Parallel()
 	for _, tt := range ofTransaction {
 		st, h := guardtest.NewTxStore(), new(guardtest.Counter)
 		h.Handler = func(w http.ResponseWriter, r *http.Request, _ int64) {

@@ -191,7 +191,6 @@ func requireBinding(t *testing.T, a *api, different []guardtest.Call) {
 
 // Each sentence that a guard publishes is true.
 func TestRules(t *testing.T) {
-	t.Parallel()
 	for id, p := range allRules() {
 		guardtest.Bubble(t, id, func(t *testing.T) {
 			a := newAPI(t, p.shared, p.options...)

@@ -21,7 +21,6 @@ import (
 // A redirect that keeps the method sends the client, and its key, to another path. net/http's
 // router does that for a missing slash.
 func TestRedirectBindsNothing(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
 			for _, status := range []int{http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
@@ -49,7 +48,6 @@ func TestRedirectBindsNothing(t *testing.T) {
 // A request that did not run leaves the key as it has found it: bound to itself if nobody had used it
 // before, and free if the client was told to come back with another one.
 func TestClaimOfNoRunLeavesTheKeyAsItWas(t *testing.T) {
-	t.Parallel()
 	gone := errors.New("the client has gone")
 	for name, fail := range map[string]func(t *testing.T, p *guardtest.Process, c guardtest.Call){
 		"a lost reply": func(t *testing.T, p *guardtest.Process, c guardtest.Call) {
@@ -70,7 +68,6 @@ func TestClaimOfNoRunLeavesTheKeyAsItWas(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			guardtest.BubbleOnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
 				mux, h := http.NewServeMux(), guardtest.Answering(0, "done")
 				mux.Handle("POST /charges", http.RedirectHandler("/moved", http.StatusPermanentRedirect))
@@ -95,12 +92,10 @@ func TestClaimOfNoRunLeavesTheKeyAsItWas(t *testing.T) {
 // A client that is sent on, or may correct its request, does so at once. So it does not hear of that
 // before the store has set the key free.
 func TestKeyIsFreeBeforeItsClientHearsOfIt(t *testing.T) {
-	t.Parallel()
 	for status, next := range map[int]guardtest.Call{
 		http.StatusPermanentRedirect: {Key: "k", Path: "/moved"}, http.StatusTooManyRequests: {Key: "k", Body: "corrected"},
 	} {
 		t.Run(http.StatusText(status), func(t *testing.T) {
-			t.Parallel()
 			guardtest.BubbleOnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
 				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {
 					if run <= 2 {
@@ -127,7 +122,6 @@ func TestKeyIsFreeBeforeItsClientHearsOfIt(t *testing.T) {
 // The store loses the record of a run, and another attempt is sent on meanwhile. The run then says that
 // nothing was done, and gives way: the key is as free for the other place as it was.
 func TestRunThatGivesWayLeavesTheKeyOfARedirectFree(t *testing.T) {
-	t.Parallel()
 	for _, status := range []int{http.StatusUnauthorized, http.StatusTooManyRequests} {
 		guardtest.Bubble(t, fmt.Sprint(status), func(t *testing.T) {
 			shared := idempotency.NewMemoryStore()

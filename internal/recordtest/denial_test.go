@@ -45,7 +45,6 @@ func begin(w http.ResponseWriter, r *http.Request, before func(*http.Request), f
 }
 
 func TestUnknownRunDeniesNoEffect(t *testing.T) {
-	t.Parallel()
 	const asItIs, marked = problem.Code(""), problem.Code("marked")
 	unknownRule := idempotency.WithOutcome(func(int, http.Header) idempotency.Outcome { return idempotency.Unknown })
 	for name, c := range map[string]struct {
@@ -71,7 +70,6 @@ func TestUnknownRunDeniesNoEffect(t *testing.T) {
 		"a redirect to the result":  {before: setUnknown, status: 303, rerun: asItIs, hold: asItIs},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 					begin(w, r, c.before, c.field)
@@ -105,7 +103,6 @@ func TestUnknownRunDeniesNoEffect(t *testing.T) {
 // What a stream has sent cannot be taken back, so the mark goes out with its head, whether it is flushed
 // or has outgrown what is kept.
 func TestHeadThatLeavesEarlyDeniesNoEffect(t *testing.T) {
-	t.Parallel()
 	for name, c := range map[string]struct {
 		before      func(*http.Request)
 		field       [2]string
@@ -130,7 +127,6 @@ func TestHeadThatLeavesEarlyDeniesNoEffect(t *testing.T) {
 			"large":   func(w http.ResponseWriter) { _, _ = w.Write(make([]byte, 101)) },
 		} {
 			t.Run(name+"/"+size, func(t *testing.T) {
-				t.Parallel()
 				guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 					h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 						begin(w, r, c.before, c.field)
@@ -155,7 +151,6 @@ func TestHeadThatLeavesEarlyDeniesNoEffect(t *testing.T) {
 
 // The refusal is definite, and only its record is missing.
 func TestDefiniteRefusalThatCannotBeSealedIsShown(t *testing.T) {
-	t.Parallel()
 	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 		w.WriteHeader(http.StatusUnprocessableEntity)
 	}}
@@ -166,7 +161,6 @@ func TestDefiniteRefusalThatCannotBeSealedIsShown(t *testing.T) {
 
 // A run has lost its lease after its effect. The refusal of its handler may come from that.
 func TestRefusalOfALostRunDeniesNoEffect(t *testing.T) {
-	t.Parallel()
 	for recovery, want := range map[idempotency.Recovery]problem.Code{
 		idempotency.Rerun: problem.NoAnswer, idempotency.Hold: problem.OutcomeUnknown,
 	} {
@@ -186,7 +180,6 @@ func TestRefusalOfALostRunDeniesNoEffect(t *testing.T) {
 // A run is told to stop by its deadline too, and by a client that has gone. Its refusal says as little
 // then: its effect may be on the way. One that has never looked at its context was not stopped by it.
 func TestRefusalOfARunThatWasToldToStop(t *testing.T) {
-	t.Parallel()
 	for name, end := range map[string]func(context.Context) (context.Context, context.CancelFunc){
 		"deadline": func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, time.Second)
@@ -200,7 +193,6 @@ func TestRefusalOfARunThatWasToldToStop(t *testing.T) {
 		for _, looks := range []bool{true, false} {
 			for _, status := range []int{402, 408, 422, 429} {
 				t.Run(fmt.Sprintf("%s/looks %t/%d", name, looks, status), func(t *testing.T) {
-					t.Parallel()
 					guardtest.BubbleOnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 						h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {
 							if run > 1 {
@@ -240,7 +232,6 @@ func TestRefusalOfARunThatWasToldToStop(t *testing.T) {
 // When the head leaves, it is known that the run was told to stop, or that another one may have come between: what
 // the client gets says so, whatever it is.
 func TestEarlyHeadOfAStoppedRunDeniesNoEffect(t *testing.T) {
-	t.Parallel()
 	ends := map[string]func(http.Handler) http.Handler{
 		"lost": func(next http.Handler) http.Handler { return next },
 		"deadline": func(next http.Handler) http.Handler {
@@ -255,7 +246,6 @@ func TestEarlyHeadOfAStoppedRunDeniesNoEffect(t *testing.T) {
 		for _, size := range []int{1, 101} {
 			for _, status := range []int{200, 307, 401, 422, 429, 502} {
 				t.Run(fmt.Sprintf("%s/%d/%d", end, size, status), func(t *testing.T) {
-					t.Parallel()
 					guardtest.BubbleOnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 						st := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
 						g := guardtest.NewGuard(t, st, recovery, idempotency.WithLimits(idempotency.Limits{ResponseBody: 100}))
@@ -293,7 +283,6 @@ func TestEarlyHeadOfAStoppedRunDeniesNoEffect(t *testing.T) {
 // A refusal that comes after the deadline for another reason looks the same. The handler knows, and its word
 // counts.
 func TestRefusalAfterTheDeadlineThatTheHandlerVouchesFor(t *testing.T) {
-	t.Parallel()
 	guardtest.BubbleOnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {
 			if run > 1 {
@@ -317,10 +306,8 @@ func TestRefusalAfterTheDeadlineThatTheHandlerVouchesFor(t *testing.T) {
 // A later attempt finds the step of the first. Its 429 denies an effect as wrongly as that of
 // the first attempt.
 func TestStepThatIsFoundOutvotesTheStatus(t *testing.T) {
-	t.Parallel()
 	for name, err := range map[string]error{"done": nil, "refused for good": idempotency.Permanent(errors.New("declined"))} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 				var events guardtest.Events
 				steps := 0

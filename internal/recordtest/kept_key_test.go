@@ -64,7 +64,6 @@ func nameOf(t *testing.T, g *idempotency.Guard, k idempotency.Key) idempotency.K
 }
 
 func TestKeptKeyIsReadByTheNameOfItsRecord(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachSharedStore(t, func(t *testing.T, st idempotency.Store) {
 		route, _ := keeping(t, st, guardtest.NewSealer(t, 1))
 		s := guardtest.ServeRecorder(t, route.Handler(guardtest.FailsFirst()))
@@ -96,7 +95,6 @@ func TestKeptKeyIsReadByTheNameOfItsRecord(t *testing.T) {
 
 // The store learns neither scope nor key, and each record has a form of its own.
 func TestKeptKeyIsSealed(t *testing.T) {
-	t.Parallel()
 	st := newKeysOf()
 	g, _ := keeping(t, st, guardtest.NewSealer(t, 1))
 	s := guardtest.ServeRecorder(t, g.Handler(&guardtest.Counter{}))
@@ -115,7 +113,6 @@ func TestKeptKeyIsSealed(t *testing.T) {
 
 // Somebody who can write to the store cannot make an operator or a resolver look at another key.
 func TestNoBitOfAKeptKeyCanBeAltered(t *testing.T) {
-	t.Parallel()
 	st := newKeysOf()
 	g, events := keeping(t, st, guardtest.NewSealer(t, 1))
 	s := guardtest.ServeRecorder(t, g.Handler(guardtest.FailsFirst()))
@@ -148,7 +145,6 @@ func TestNoBitOfAKeptKeyCanBeAltered(t *testing.T) {
 // A sealer that binds nothing is a mistake of the program. Even then a key is not that of another
 // record.
 func TestKeptKeyIsThatOfItsRecord(t *testing.T) {
-	t.Parallel()
 	st := newKeysOf()
 	g, events := keeping(t, st, unbound{})
 	s := guardtest.ServeRecorder(t, g.Handler(&guardtest.Counter{}))
@@ -169,7 +165,6 @@ func (unbound) Open(sealed, _ []byte) ([]byte, error) { return sealed, nil }
 
 // Sealing keys are rotated as for answers. A process that does not have the key says so, once.
 func TestKeptKeyAndRotation(t *testing.T) {
-	t.Parallel()
 	st := idempotency.NewMemoryStore()
 	before, _ := keeping(t, st, guardtest.NewSealer(t, 1))
 	guardtest.ServeRecorder(t, before.Handler(&guardtest.Counter{})).Do(t, guardtest.Call{Key: "k"})
@@ -201,7 +196,6 @@ func TestKeptKeyAndRotation(t *testing.T) {
 
 // A key that takes too much room is not kept, and its request is served like any other.
 func TestKeyThatIsTooLongIsNotKept(t *testing.T) {
-	t.Parallel()
 	for _, length := range []int{0, 700, 1100, 5000} {
 		st := newKeysOf()
 		g, err := idempotency.New(st, func(*http.Request) (string, error) { return strings.Repeat("s", 1+length), nil },
@@ -217,12 +211,10 @@ func TestKeyThatIsTooLongIsNotKept(t *testing.T) {
 
 // The answer could not be sealed either, and its key would be held. So nothing runs.
 func TestNothingRunsIfTheKeyCannotBeSealed(t *testing.T) {
-	t.Parallel()
 	for name, sealer := range map[string]idempotency.Sealer{
 		"error": guardtest.FailingSealer{Sealer: guardtest.NewSealer(t, 1)}, "panic": panickingSealer{guardtest.NewSealer(t, 1)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			st := newKeysOf()
 			g, events := keeping(t, st, sealer, idempotency.WithRecovery(idempotency.Rerun), idempotency.WithFailOpen(true))
 			h := &guardtest.Counter{}
@@ -250,7 +242,6 @@ func (panickingSealer) Seal([]byte, []byte) ([]byte, error) { panic("no key toda
 
 // A job keeps its key too.
 func TestDoKeepsItsKey(t *testing.T) {
-	t.Parallel()
 	g, _ := keeping(t, idempotency.NewMemoryStore(), guardtest.NewSealer(t, 1))
 	_, _, err := idempotency.Do(t.Context(), g, jobKey, func(context.Context) (int, error) { return 1, nil })
 	require.NoError(t, err)

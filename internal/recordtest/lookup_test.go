@@ -48,7 +48,6 @@ func requireStatus(t *testing.T, got guardtest.Reply, want map[string]any) {
 }
 
 func TestLookupTellsEachState(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := newListed()
 		guard := guardtest.NewGuard(t, st, idempotency.WithLease(9*time.Second), idempotency.WithTTL(time.Hour))
@@ -163,7 +162,6 @@ func (s *faultInspector) Forget(ctx context.Context, key string, seen store.Seen
 }
 
 func TestLookupRefusals(t *testing.T) {
-	t.Parallel()
 	st := newListed()
 	denied := false
 	guard := guardtest.NewGuard(t, st, idempotency.WithAuthorizeReplay(func(_ *http.Request, info idempotency.RecordInfo) error {
@@ -217,7 +215,6 @@ func TestLookupRefusals(t *testing.T) {
 
 // A store that hangs does not make the caller hang, and one that fails forgets nothing.
 func TestForgetOnAStoreThatFails(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st, h := newListed(), &guardtest.Counter{}
 		guard := guardtest.NewGuard(t, st)
@@ -258,7 +255,6 @@ func inspected(t *testing.T, opts ...idempotency.Option) (*idempotency.Guard, *g
 }
 
 func TestLookup(t *testing.T) {
-	t.Parallel()
 	for name, opts := range map[string][]idempotency.Option{
 		"plain": nil, "sealed": {idempotency.WithSealer(guardtest.NewSealer(t, 1))},
 	} {
@@ -284,12 +280,10 @@ func TestLookup(t *testing.T) {
 }
 
 func TestResolveWithAnAnswer(t *testing.T) {
-	t.Parallel()
 	for name, opts := range map[string][]idempotency.Option{
 		"plain": nil, "sealed": {idempotency.WithSealer(guardtest.NewSealer(t, 1))},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			g, s, h := inspected(t, opts...)
 			c := guardtest.Call{Key: "k", Path: "/fails"}
 			s.Do(t, c)
@@ -326,7 +320,6 @@ func TestResolveWithAnAnswer(t *testing.T) {
 }
 
 func TestResolveRefusesWhatItCannotSettle(t *testing.T) {
-	t.Parallel()
 	g, s, h := inspected(t, idempotency.WithLimits(idempotency.Limits{ResponseBody: 100}))
 	final := idempotency.Resolution{Outcome: idempotency.Final}
 	require.ErrorIs(t, g.Resolve(t.Context(), guardtest.HeldKey, guardtest.HeldBy(store.Owner{1}, 1), final), idempotency.ErrNotFound)
@@ -371,7 +364,6 @@ func TestResolveRefusesWhatItCannotSettle(t *testing.T) {
 }
 
 func TestForgetLeavesARunInFlightAlone(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithLease(guardtest.LeaseTime))
 		h := guardtest.Answering(time.Minute, "done")
@@ -392,7 +384,6 @@ func TestForgetLeavesARunInFlightAlone(t *testing.T) {
 // A held key is resolved while clients retry: each gets either the state before or the
 // one after, and all see the same answer. Of several resolutions one counts.
 func TestResolveAgainstConcurrentRetries(t *testing.T) {
-	t.Parallel()
 	for range 50 {
 		g, s, h := inspected(t)
 		c := guardtest.Call{Key: "k", Path: "/fails"}

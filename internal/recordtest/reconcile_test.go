@@ -23,7 +23,6 @@ import (
 
 // A process dies, and no client comes back. What it has left is reported when its lease has ended.
 func TestReconcileReportsWhatADeadProcessHasLeft(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := idempotency.NewMemoryStore()
 		const record = "pabwdD-b40jYvm3_gRmUvjEiF06BVBZkFR9utCWVMVo"
@@ -60,7 +59,6 @@ func TestReconcileReportsWhatADeadProcessHasLeft(t *testing.T) {
 
 // The resolver is asked about the client's own key, and the client meets the settled one.
 func TestReconcileAsksTheResolverOfTheRoute(t *testing.T) {
-	t.Parallel()
 	for outcome, fate := range map[idempotency.Outcome]guardtest.Fate{
 		idempotency.Final: guardtest.Replays, idempotency.NotExecuted: guardtest.RunsNext, idempotency.Resume: guardtest.RunsNext,
 		idempotency.Unknown: guardtest.IsHeld,
@@ -100,7 +98,6 @@ func TestReconcileAsksTheResolverOfTheRoute(t *testing.T) {
 
 // Nobody is asked about a key that is not known, and no resolver about the keys of another route.
 func TestReconcileOnlyReportsWhatNoResolverCanBeAskedAbout(t *testing.T) {
-	t.Parallel()
 	for name, opts := range map[string][]idempotency.Option{
 		"no label":         {idempotency.WithRoute("")},
 		"another label":    {idempotency.WithRoute("POST /refunds")},
@@ -123,7 +120,6 @@ func TestReconcileOnlyReportsWhatNoResolverCanBeAskedAbout(t *testing.T) {
 
 // A resolver that fails, or panics, is asked again, and keeps no other key from its turn.
 func TestReconcileOutlivesItsResolver(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := &resolverLog{answer: func(info idempotency.RecordInfo) (idempotency.Resolution, error) {
 			switch info.Key.Value {
@@ -160,7 +156,6 @@ func TestReconcileOutlivesItsResolver(t *testing.T) {
 // A slow resolver is asked for as long as a tick lasts, and then goes on with the keys that had no
 // turn, so that one key that takes long does not keep it from the rest.
 func TestReconcileGivesEachKeyItsTurn(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := &resolverLog{answer: func(idempotency.RecordInfo) (idempotency.Resolution, error) {
 			time.Sleep(40 * time.Second)
@@ -189,7 +184,6 @@ func TestReconcileGivesEachKeyItsTurn(t *testing.T) {
 
 // An outage of the store is reported once, and the next tick goes on.
 func TestReconcileWhileTheStoreIsAway(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := newListed()
 		r := &resolverLog{}
@@ -217,7 +211,6 @@ func TestReconcileWhileTheStoreIsAway(t *testing.T) {
 
 // Processes that reconcile at once settle a key once, and nobody hears of those that were late.
 func TestReconcileInSeveralProcesses(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachSharedStore(t, func(t *testing.T, st idempotency.Store) {
 		const n, keys = 4, 20
 		meet := make(chan struct{})
@@ -270,7 +263,6 @@ func TestReconcileInSeveralProcesses(t *testing.T) {
 
 // A record that the index has lost is found by the walk through all of them.
 func TestReconcileFindsWhatTheIndexHasLost(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := newListed()
 		st.lost = true
@@ -290,7 +282,6 @@ func TestReconcileFindsWhatTheIndexHasLost(t *testing.T) {
 
 // The servers of the store have changed, and with them what a cursor means.
 func TestReconcileBeginsAgainAfterABadCursor(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := &restless{listed: newListed()}
 		r := &resolverLog{}
@@ -326,7 +317,6 @@ func (s *restless) List(ctx context.Context, q store.Query) (store.Page, error) 
 
 // A record that cannot be read is reported, and kept from nobody.
 func TestReconcileMeetsACorruptRecord(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := newListed()
 		d := newDesk(t, st)
@@ -343,7 +333,6 @@ func TestReconcileMeetsACorruptRecord(t *testing.T) {
 
 // Reconcile ends with its context, and with the guard. A shutdown waits for a resolver at work.
 func TestReconcileEnds(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, idempotency.NewMemoryStore()).reconcile(t)
 		d.end()
@@ -371,7 +360,6 @@ func TestReconcileEnds(t *testing.T) {
 }
 
 func TestReconcileNeedsALister(t *testing.T) {
-	t.Parallel()
 	plain := guardtest.NewGuard(t, guardtest.PlainStore{Store: idempotency.NewMemoryStore()})
 	require.ErrorIs(t, plain.Reconcile(t.Context(), time.Minute), idempotency.ErrNoLister)
 	g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
@@ -382,7 +370,6 @@ func TestReconcileNeedsALister(t *testing.T) {
 
 // An operator forgets the key between the look of a resolver and its decision, or before.
 func TestResolverMeetsAForgottenKey(t *testing.T) {
-	t.Parallel()
 	for _, before := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			st := newListed()
@@ -411,7 +398,6 @@ func TestResolverMeetsAForgottenKey(t *testing.T) {
 // After an outage more may be held than a process remembers to have reported. They are not all
 // reported again with each tick.
 func TestReconcileReportsManyOnce(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const n = 10_500
 		st := idempotency.NewMemoryStore()
@@ -432,7 +418,6 @@ func TestReconcileReportsManyOnce(t *testing.T) {
 // A resolver that ends its goroutine ends Reconcile. Somebody hears of it, and a shutdown does not
 // wait for it.
 func TestReconcileReportsAResolverThatExits(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, idempotency.NewMemoryStore(), idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
 			runtime.Goexit()
@@ -453,7 +438,6 @@ func TestReconcileReportsAResolverThatExits(t *testing.T) {
 
 // A key is forgotten, and held again as attempt 1. That is another run, and somebody has to look.
 func TestReconcileReportsAnotherHoldOfTheSameKey(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := idempotency.NewMemoryStore()
 		other := newDesk(t, st)

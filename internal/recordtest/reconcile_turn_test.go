@@ -21,7 +21,6 @@ import (
 // A resolver waits for its context, as one does whose provider is silent. The other keys have their turn, what is
 // held meanwhile is found, and a shutdown does not wait.
 func TestReconcileEndsTheTurnOfAResolver(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var asked []string
 		d := newDesk(t, idempotency.NewMemoryStore(), idempotency.WithResolver(
@@ -54,7 +53,6 @@ func TestReconcileEndsTheTurnOfAResolver(t *testing.T) {
 
 // What a resolver has said in time is settled, although its turn has ended, or a shutdown has begun.
 func TestReconcileSettlesWhatWasSaidInTime(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := newListed()
 		d := newDesk(t, st, idempotency.WithResolver(func(ctx context.Context, _ idempotency.RecordInfo) (idempotency.Resolution, error) {
@@ -73,7 +71,6 @@ func TestReconcileSettlesWhatWasSaidInTime(t *testing.T) {
 // A store forgets what it had acknowledged, because it was emptied or evicts, or because a copy that is behind
 // has taken its place.
 func TestStoreThatHasForgottenIsToldOf(t *testing.T) {
-	t.Parallel()
 	for name, c := range map[string]struct {
 		happens func(t *testing.T, d *desk, st *listed, all []store.Entry)
 		want    string // what the event says

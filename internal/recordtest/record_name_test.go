@@ -78,7 +78,6 @@ func onEachStore(t *testing.T, f func(t *testing.T, st idempotency.Store, opts .
 	for storeName, open := range guardtest.SharedStores {
 		for sealing, sealer := range map[string]idempotency.Sealer{"plain": nil, "sealed": guardtest.NewSealer(t, 1)} {
 			t.Run(storeName+" "+sealing, func(t *testing.T) {
-				t.Parallel()
 				f(t, open(t), idempotency.WithSealer(sealer))
 			})
 		}
@@ -88,7 +87,6 @@ func onEachStore(t *testing.T, f func(t *testing.T, st idempotency.Store, opts .
 var byAda = idempotency.Decision{Actor: "ada", Reason: "the bank's statement"}
 
 func TestLookupByRecordName(t *testing.T) {
-	t.Parallel()
 	onEachStore(t, func(t *testing.T, st idempotency.Store, opts ...idempotency.Option) {
 		p := newPayout(t, st, opts...)
 		byKey := guardtest.Lookup(t, p.route, guardtest.HeldKey)
@@ -111,7 +109,6 @@ func TestLookupByRecordName(t *testing.T) {
 }
 
 func TestResolveByRecordNameWithAnAnswer(t *testing.T) {
-	t.Parallel()
 	onEachStore(t, func(t *testing.T, st idempotency.Store, opts ...idempotency.Option) {
 		p := newPayout(t, st, opts...)
 		for range 3 { // repeating it is success, also under a sealer
@@ -130,7 +127,6 @@ func TestResolveByRecordNameWithAnAnswer(t *testing.T) {
 }
 
 func TestResolveByRecordNameToGoOn(t *testing.T) {
-	t.Parallel()
 	onEachStore(t, func(t *testing.T, st idempotency.Store, opts ...idempotency.Option) {
 		p := newPayout(t, st, opts...)
 		undone := idempotency.Resolution{Outcome: idempotency.Resume, NotDone: []string{"wire"}, Decision: byAda}
@@ -146,7 +142,6 @@ func TestResolveByRecordNameToGoOn(t *testing.T) {
 }
 
 func TestForgetByRecordName(t *testing.T) {
-	t.Parallel()
 	onEachStore(t, func(t *testing.T, st idempotency.Store, opts ...idempotency.Option) {
 		p := newPayout(t, st, opts...)
 		require.ErrorIs(t, p.operator.Forget(t.Context(), p.name, store.Seen{}, byAda), idempotency.ErrChanged)
@@ -177,7 +172,6 @@ func (p *payout) requireDecision(t *testing.T, i int, kind event.Kind) {
 
 // What is not the name of a record reaches no store, which could take it for another key of its own.
 func TestInvalidRecordNames(t *testing.T) {
-	t.Parallel()
 	st := newListed()
 	guard := guardtest.NewGuard(t, st)
 	name := "pabwdD-b40jYvm3_gRmUvjEiF06BVBZkFR9utCWVMVo"
@@ -205,7 +199,6 @@ func TestInvalidRecordNames(t *testing.T) {
 
 // The name of a record is enough to look at it, and not to run under it.
 func TestDoNeedsAKeyAndNotARecordName(t *testing.T) {
-	t.Parallel()
 	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 	_, _, err := idempotency.Do(t.Context(), guard, idempotency.Key{Scope: "jobs", Value: "1", Record: "pabwdD-b40jYvm3_gRmUvjEiF06BVBZkFR9utCWVMVo"},
 		func(context.Context) (int, error) { t.Error("it ran"); return 0, nil })
@@ -231,7 +224,6 @@ func heldJob[T any](t *testing.T, value T) (*idempotency.Guard, func() (T, idemp
 
 // A key of Do is resolved with a value, also by the name of its record, and is not mixed up with one of a request.
 func TestResolveGivesDoItsValue(t *testing.T) {
-	t.Parallel()
 	for _, byName := range []bool{false, true} {
 		guard, run, key := heldJob(t, "paid")
 		if !byName {
@@ -251,7 +243,6 @@ func TestResolveGivesDoItsValue(t *testing.T) {
 // A message has no value, so who settles it has no body to give. One whose codec needs a body gets what it
 // makes of none.
 func TestResolveGivesDoNoValue(t *testing.T) {
-	t.Parallel()
 	guard, run, _ := heldJob[*struct{}](t, nil)
 	info := guardtest.Lookup(t, guard, jobKey)
 	require.NoError(t, guard.Resolve(t.Context(), jobKey, info.Seen(), idempotency.Resolution{Outcome: idempotency.Final}))

@@ -32,7 +32,6 @@ func hold(t *testing.T, s *guardtest.Server) {
 }
 
 func TestHeldKeyNeverRunsByItself(t *testing.T) {
-	t.Parallel()
 	for name, fail := range map[string]func(w http.ResponseWriter, r *http.Request){
 		"error": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
 		"panic": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
@@ -69,7 +68,6 @@ func TestHeldKeyNeverRunsByItself(t *testing.T) {
 
 // Time frees a held key only where the program has said so.
 func TestRetentionEndsAHold(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(),
 			idempotency.WithRecovery(idempotency.Hold), idempotency.WithRetention(time.Hour)).Handler(
@@ -83,7 +81,6 @@ func TestRetentionEndsAHold(t *testing.T) {
 }
 
 func TestResolverIsToldWhatItNeeds(t *testing.T) {
-	t.Parallel()
 	var id, derived string
 	var seen idempotency.RecordInfo
 	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(),
@@ -124,7 +121,6 @@ func TestResolverIsToldWhatItNeeds(t *testing.T) {
 }
 
 func TestResolverThatFindsNothingOutLeavesTheKeyHeld(t *testing.T) {
-	t.Parallel()
 	for name, c := range map[string]struct {
 		res    idempotency.Resolution
 		err    error
@@ -139,7 +135,6 @@ func TestResolverThatFindsNothingOutLeavesTheKeyHeld(t *testing.T) {
 		"panic":       {idempotency.Resolution{}, errPanics, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			var seen guardtest.Events
 			var log guardtest.LockedBuffer
 			h := guardtest.FailsFirst()
@@ -171,7 +166,6 @@ var errPanics = errors.New("panics")
 
 // Whoever reuses a key for another payload is told so, and has nothing resolved by it.
 func TestResolverIsNotAskedForAnotherPayload(t *testing.T) {
-	t.Parallel()
 	asked := 0
 	h := guardtest.FailsFirst()
 	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold),
@@ -187,7 +181,6 @@ func TestResolverIsNotAskedForAnotherPayload(t *testing.T) {
 }
 
 func TestResolverIsAskedOnceAtATime(t *testing.T) {
-	t.Parallel()
 	var asked atomic.Int32
 	entered, answer := make(chan struct{}), make(chan struct{})
 	h := guardtest.FailsFirst()
@@ -217,7 +210,6 @@ func TestResolverIsAskedOnceAtATime(t *testing.T) {
 
 // What a resolver found out about one run must not settle a later one.
 func TestResolverSettlesOnlyTheRunItWasAskedAbout(t *testing.T) {
-	t.Parallel()
 	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 		w.WriteHeader(http.StatusInternalServerError)
 	}}
@@ -242,7 +234,6 @@ func TestResolverSettlesOnlyTheRunItWasAskedAbout(t *testing.T) {
 }
 
 func TestResolverNeedsAnInspector(t *testing.T) {
-	t.Parallel()
 	resolver := idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
 		return idempotency.Resolution{}, nil
 	})
@@ -283,17 +274,14 @@ var settlements = map[string]struct {
 // Whoever retries while a key is being settled gets the state before or after, and
 // what may run once more runs once more.
 func TestSettlingAHeldKeyAgainstConcurrentRetries(t *testing.T) {
-	t.Parallel()
 	for storeName, st := range guardtest.SharedStores {
 		for name, c := range settlements {
 			t.Run(storeName+" "+name, func(t *testing.T) {
-				t.Parallel()
 				retryWhileSettledOften(t, st(t), c.settle, c.next)
 			})
 		}
 		for outcome, next := range map[idempotency.Outcome]int64{idempotency.Final: 0, idempotency.NotExecuted: 1, idempotency.Resume: 1} {
 			t.Run(storeName+" resolver "+outcome.String(), func(t *testing.T) {
-				t.Parallel()
 				retryWhileSettledOften(t, st(t), nil, next,
 					idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
 						res := idempotency.Resolution{Outcome: outcome}
@@ -405,7 +393,6 @@ func retryWhileSettledOften(
 // A step that was begun at most once, and is found not to have happened, is begun again:
 // once, whoever retries meanwhile, and without repeating the other steps.
 func TestStepThatDidNotHappenIsBegunAgain(t *testing.T) {
-	t.Parallel()
 	sealer, err := idempotency.NewSealer([]byte(strings.Repeat("k", 32)))
 	require.NoError(t, err)
 	guardtest.OnEachSharedStore(t, func(t *testing.T, st idempotency.Store) {

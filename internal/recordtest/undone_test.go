@@ -87,7 +87,6 @@ func TestRequestCanBeCorrected(t *testing.T) {
 // In a rolling deployment, the process that has run the request says whether its key stays
 // bound, and every process follows.
 func TestRebindingIsSaidByTheRun(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := idempotency.NewMemoryStore()
 		h, opts := validating(idempotency.WithRecovery(idempotency.Rerun))
@@ -104,7 +103,6 @@ func TestRebindingIsSaidByTheRun(t *testing.T) {
 
 // By default, the key stays with the request that was refused, until nothing is left of it.
 func TestRequestCannotBeCorrectedByDefault(t *testing.T) {
-	t.Parallel()
 	for recovery, after := range map[idempotency.Recovery]time.Duration{idempotency.Rerun: time.Minute, idempotency.Hold: 15 * time.Minute} {
 		guardtest.Bubble(t, recovery.String(), func(t *testing.T) {
 			h, opts := validating(idempotency.WithRecovery(recovery))
@@ -124,7 +122,6 @@ func TestRequestCannotBeCorrectedByDefault(t *testing.T) {
 // Something may have been done for the first payload: by an attempt that failed, or in a step.
 // Then the key stays with it, however often the request is refused.
 func TestKeyOfWhatMayHaveHappenedIsNotRebound(t *testing.T) {
-	t.Parallel()
 	for name, statuses := range map[string][]int{"failed": {500, 422, 422}, "step": {422}, "begun": {422}} {
 		guardtest.Bubble(t, name, func(t *testing.T) {
 			h, opts := validating(nil, idempotency.WithRebinding(true))
@@ -183,7 +180,6 @@ func (s *resending) Claim(ctx context.Context, key string, c store.Claim) (store
 // The client library has sent a claim twice. The second one arrives when the run is over and has
 // done nothing. Nobody would be left to end it: under Hold it would hold the key.
 func TestLateClaimOfWhatWasTurnedAwayIsInert(t *testing.T) {
-	t.Parallel()
 	for recovery, late := range map[idempotency.Recovery]time.Duration{idempotency.Rerun: time.Minute, idempotency.Hold: 15 * time.Minute} {
 		guardtest.Bubble(t, recovery.String(), func(t *testing.T) {
 			st := &resending{MemoryStore: idempotency.NewMemoryStore()}
@@ -268,7 +264,6 @@ func version(v byte) idempotency.FingerprintFunc {
 // A deployment changes the fingerprint function. A request waits for a run of an older process,
 // which is turned away, and the key is bound anew, as a newer process has the same request.
 func TestWaiterKnowsItsRequestWhenTheKeyIsBoundAnew(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
 			if time.Sleep(1003 * time.Millisecond); run == 1 {
@@ -293,7 +288,6 @@ func TestWaiterKnowsItsRequestWhenTheKeyIsBoundAnew(t *testing.T) {
 // As above, but the key is bound anew between the two claims by which a request finds out that the
 // record is its own.
 func TestRequestKnowsItselfWhenTheKeyIsBoundAnewMeanwhile(t *testing.T) {
-	t.Parallel()
 	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
 		if run == 1 {
 			w.WriteHeader(http.StatusTooManyRequests)
@@ -324,7 +318,6 @@ func TestRequestKnowsItselfWhenTheKeyIsBoundAnewMeanwhile(t *testing.T) {
 // The reply to a claim is lost. What is given back in the background has run nothing, so nothing
 // is left of it; but what an earlier attempt has left stays.
 func TestNothingIsLeftOfAGhost(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		shared := idempotency.NewMemoryStore()
 		h, _ := validating(nil)
@@ -350,7 +343,6 @@ func TestNothingIsLeftOfAGhost(t *testing.T) {
 
 // Do binds a key to its payload in the same way.
 func TestPayloadOfAFunctionCanBeCorrected(t *testing.T) {
-	t.Parallel()
 	g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRebinding(true))
 	do := func(payload string) error {
 		_, _, err := idempotency.Do(t.Context(), g, guardtest.HeldKey, func(ctx context.Context) (int, error) {

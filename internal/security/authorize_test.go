@@ -90,10 +90,8 @@ func recordedIn(d time.Duration) http.Handler {
 // A client who may not see an answer gets neither the answer nor anything it would reveal,
 // in any of these ways.
 func TestEachWayToAnAnswerIsAuthorized(t *testing.T) {
-	t.Parallel()
 	for name, way := range waysToAnAnswer {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			for _, denied := range []bool{false, true} {
 				synctest.Test(t, func(t *testing.T) {
 					asked := 0
@@ -139,7 +137,6 @@ func (s *forgingStore) Claim(ctx context.Context, key string, c store.Claim) (st
 // What identifies an intent to downstream systems is computed from the request. Nobody gets
 // another's derived keys or Operation.ID by writing to the store.
 func TestForgedRecordChangesNoDerivedKey(t *testing.T) {
-	t.Parallel()
 	type identity struct{ id, derived string }
 	identify := func(forge func(*store.Record), tenant string) (got identity) {
 		st := &forgingStore{idempotency.NewMemoryStore(), forge}
@@ -171,7 +168,6 @@ func TestForgedRecordChangesNoDerivedKey(t *testing.T) {
 // Someone who can write to the store changes the status that is kept beside a sealed answer.
 // That deceives those who look, and nobody who decides about a replay or gets one.
 func TestStatusOfALookupIsForDisplay(t *testing.T) {
-	t.Parallel()
 	server := miniredis.RunT(t)
 	store := guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr()))
 	guard := guardtest.NewGuard(t, store, idempotency.WithSealer(guardtest.NewSealer(t, 1)),

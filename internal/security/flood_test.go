@@ -29,7 +29,6 @@ const (
 // guard tells the duplicates above it at once to come back, and requests with other keys
 // still wait.
 func TestFloodOfOneKeyLeavesRoomForOthers(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := guardtest.Answering(20*time.Second, "done")
 		p, _ := guardtest.NewWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(time.Minute))
@@ -51,7 +50,6 @@ func TestFloodOfOneKeyLeavesRoomForOthers(t *testing.T) {
 // A client that repeats requests with many keys fills the share of its scope, and other
 // tenants still wait.
 func TestFloodOfOneScopeLeavesRoomForOthers(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := guardtest.Answering(20*time.Second, "done")
 		p, _ := guardtest.NewWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(time.Minute))
@@ -75,7 +73,6 @@ func TestFloodOfOneScopeLeavesRoomForOthers(t *testing.T) {
 
 // A waiting request keeps its body. Those of one key take 16 MiB at most, and those of one scope 32.
 func TestWaitingBodiesAreBounded(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := guardtest.Answering(20*time.Second, "done")
 		p, _ := guardtest.NewWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(time.Minute))
@@ -104,7 +101,6 @@ func TestWaitingBodiesAreBounded(t *testing.T) {
 // A waiting request keeps its target and its header too. Many short fields take more memory than they are
 // long.
 func TestWaitingHeadsAreBounded(t *testing.T) {
-	t.Parallel()
 	fields := http.Header{}
 	for i := range 2000 {
 		fields.Set(fmt.Sprint("X-", i), "")
@@ -139,7 +135,6 @@ func TestWaitingHeadsAreBounded(t *testing.T) {
 
 // A call of Do that waits keeps its payload: what waits for a message of 1 MiB is as much as for a request.
 func TestWaitingCallsAreBounded(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute))
 		payload := make([]byte, 1<<20)
@@ -169,7 +164,6 @@ func TestWaitingCallsAreBounded(t *testing.T) {
 // The room is as large as the memory that it is given: here it holds five thousand requests with one
 // key, which get a quarter of it, and five thousand with a key each.
 func TestWaitingRoomGrowsWithItsMemory(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const waiters = 5_000
 		h := guardtest.Answering(20*time.Second, "done")
@@ -205,7 +199,6 @@ func TestWaitingRoomGrowsWithItsMemory(t *testing.T) {
 // Each waiting request holds a connection, so their number is bounded. A request gives its
 // place back when it gets its answer, and when it gives up.
 func TestWaitingRoomIsBounded(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := guardtest.Answering(20*time.Second, "done")
 		p, _ := guardtest.NewWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(10*time.Second))
@@ -279,10 +272,8 @@ func answering(bytes int) http.Handler {
 
 // One tenant fills the store. It is refused, and the others still get in.
 func TestTenantThatFillsTheStoreIsRefusedBeforeOthers(t *testing.T) {
-	t.Parallel()
 	for name, share := range shares {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(share.limit)).Handler(answering(share.answer)))
 			own := flood(t, s, "greedy", 400)
 			require.NotEmpty(t, own)
@@ -295,7 +286,6 @@ func TestTenantThatFillsTheStoreIsRefusedBeforeOthers(t *testing.T) {
 // Tenants have more than their share, and give it back. They get in again when somebody else has
 // filled the store.
 func TestRoomThatIsGivenBackIsInNoShare(t *testing.T) {
-	t.Parallel()
 	st := idempotency.NewMemoryStore(idempotency.WithMaxEntries(100))
 	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st).Handler(answering(10)))
 	require.Equal(t, 60, newcomers(t, s, "former", 15))
@@ -308,7 +298,6 @@ func TestRoomThatIsGivenBackIsInNoShare(t *testing.T) {
 
 // Callers that share one scope share all of the room.
 func TestSharedScopeHasAllTheRoom(t *testing.T) {
-	t.Parallel()
 	guard, err := idempotency.New(idempotency.NewMemoryStore(idempotency.WithMaxEntries(100)), idempotency.SharedScope,
 		idempotency.WithLogger(slog.New(slog.DiscardHandler)))
 	require.NoError(t, err)

@@ -41,7 +41,6 @@ func onEachFingerprint(t *testing.T, f func(t *testing.T, s *guardtest.Server)) 
 	t.Helper()
 	for name, fp := range fingerprints() {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 				g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithFingerprint(fp))
 				f(t, serve(g.Handler(&guardtest.Counter{Handler: payee})))
@@ -55,7 +54,6 @@ const payeeField = "Content-Disposition: form-data; name=\"payee\"\r\n\r\n"
 // A backslash in a quoted boundary escapes the next character to RFC 9110, and is part of the
 // boundary to net/http. The same bytes name one payee with the boundary AA and another with A\A.
 func TestEscapedBoundaryDoesNotHideThePayee(t *testing.T) {
-	t.Parallel()
 	onEachFingerprint(t, func(t *testing.T, s *guardtest.Server) {
 		pay := func(key, boundary string) guardtest.Reply {
 			return s.Do(t, guardtest.Call{
@@ -76,7 +74,6 @@ func TestEscapedBoundaryDoesNotHideThePayee(t *testing.T) {
 // net/http takes both boundaries for a(b). The bytes that stand in for the boundary as it is written
 // are the payee.
 func TestBoundaryWithTwoSpellingsDoesNotHideThePayee(t *testing.T) {
-	t.Parallel()
 	onEachFingerprint(t, func(t *testing.T, s *guardtest.Server) {
 		pay := func(spelling string) guardtest.Reply {
 			return s.Do(t, guardtest.Call{
@@ -94,7 +91,6 @@ func TestBoundaryWithTwoSpellingsDoesNotHideThePayee(t *testing.T) {
 // net/http refuses these types, so that the handler's answer is an error. It is not the answer to a
 // form that net/http can read.
 func TestFormThatNetHTTPRefusesIsNotOneThatItReads(t *testing.T) {
-	t.Parallel()
 	onEachFingerprint(t, func(t *testing.T, s *guardtest.Server) {
 		pay := func(key, boundary string, contentType ...string) guardtest.Reply {
 			return s.Do(t, guardtest.Call{
@@ -154,7 +150,6 @@ func inflated(next func(http.ResponseWriter, *http.Request, int64)) func(http.Re
 }
 
 func TestCompressedFormDoesNotHideThePayee(t *testing.T) {
-	t.Parallel()
 	for name, fp := range fingerprints() {
 		t.Run(name, func(t *testing.T) {
 			guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
@@ -177,7 +172,6 @@ func TestCompressedFormDoesNotHideThePayee(t *testing.T) {
 
 // The bytes of the second body are another name in ISO 8859-1 than in UTF-8, in which both are the same.
 func TestCharsetOfJSONDoesNotHideThePayee(t *testing.T) {
-	t.Parallel()
 	latin1 := func(w http.ResponseWriter, r *http.Request, _ int64) {
 		bytes, _ := io.ReadAll(r.Body)
 		text := make([]rune, len(bytes))
