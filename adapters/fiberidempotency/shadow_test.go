@@ -58,8 +58,7 @@ func TestShadowChangesNothing(t *testing.T) {
 			got, seen := ask(guarded)
 			require.Equal(t, want, got)
 			require.Equal(t, wantSeen, seen)
-			require.Eventually(t, func() bool { return len(events(event.Shadow)) == 1 }, 10*time.Second, time.Millisecond)
-			e := events(event.Shadow)[0]
+			e := frametest.LastShadow(t, events, 1)
 			require.Equal(t, test.status, e.Status)
 			if test.unread {
 				require.ErrorContains(t, e.Err, "has not read the body")
@@ -95,8 +94,7 @@ func TestShadowOfADroppedConnection(t *testing.T) {
 	guarded, events := newGuard(t, idempotency.WithShadow(true))
 	url := serve(t, fiber.New(), guarded, func(c fiber.Ctx) error { return c.Drop() })
 	require.Equal(t, frametest.Answer{}, frametest.Post(t, url), "the connection is cut")
-	require.Eventually(t, func() bool { return len(events(event.Shadow)) == 1 }, 10*time.Second, time.Millisecond)
-	require.Equal(t, idempotency.Unknown, events(event.Shadow)[0].Outcome)
+	require.Equal(t, idempotency.Unknown, frametest.LastShadow(t, events, 1).Outcome)
 }
 
 // A timeout outside answers while the handler still runs. A guard that only looks on leaves the
@@ -108,6 +106,5 @@ func TestShadowBehindATimeout(t *testing.T) {
 		return c.Context().Err()
 	})
 	require.Equal(t, http.StatusRequestTimeout, frametest.Post(t, url).Status)
-	require.Eventually(t, func() bool { return len(events(event.Shadow)) == 1 }, 10*time.Second, time.Millisecond)
-	require.Equal(t, idempotency.Unknown, events(event.Shadow)[0].Outcome)
+	require.Equal(t, idempotency.Unknown, frametest.LastShadow(t, events, 1).Outcome)
 }

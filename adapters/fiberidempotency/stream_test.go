@@ -229,7 +229,6 @@ func TestShadowOfABodyThatBreaksOff(t *testing.T) {
 		guarded, events := newGuard(t, idempotency.WithShadow(true))
 		url := serve(t, fiber.New(fiber.Config{StreamRequestBody: true}), guarded, func(c fiber.Ctx) error { return c.SendString(string(c.Body())) })
 		require.NoError(t, dial(t, url, "Idempotency-Key: key\r\n"+part).conn.CloseWrite())
-		require.Eventually(t, func() bool { return len(events(event.Shadow)) == 1 }, 10*time.Second, time.Millisecond)
-		require.ErrorContains(t, events(event.Shadow)[0].Err, "has not read the body", name)
+		require.ErrorContains(t, frametest.LastShadow(t, events, 1).Err, "has not read the body", name)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gin-gonic/gin"
 	"github.com/stretchr/testify/require"
@@ -418,8 +417,7 @@ func TestShadowChangesNothing(t *testing.T) {
 			require.Equal(t, want, got)
 			require.Equal(t, wantSeen, seen)
 			require.Equal(t, wantEncoding, encoding)
-			require.Eventually(t, func() bool { return len(events(event.Shadow)) == 1 }, 10*time.Second, time.Millisecond)
-			e := events(event.Shadow)[0]
+			e := frametest.LastShadow(t, events, 1)
 			require.Equal(t, event.Run, e.Would)
 			require.NoError(t, e.Err)
 			if !strings.HasPrefix(name, "error") { // the others are answered outside
@@ -447,8 +445,7 @@ func TestShadowOfNoRoute(t *testing.T) {
 	url := frametest.ServeHTTP(t, e) + "/charges"
 	for n := 1; n <= 2; n++ {
 		require.Equal(t, http.StatusNotFound, frametest.Post(t, url).Status)
-		require.Eventually(t, func() bool { return len(events(event.Shadow)) == n }, 10*time.Second, time.Millisecond)
-		e := events(event.Shadow)[n-1]
+		e := frametest.LastShadow(t, events, n)
 		require.Equal(t, event.Run, e.Would)
 		require.NoError(t, e.Err)
 	}

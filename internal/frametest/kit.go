@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -73,6 +74,13 @@ func NewGuard(t testing.TB, scope idempotency.ScopeFunc, opts ...idempotency.Opt
 		}
 		return of
 	}
+}
+
+// LastShadow waits for the nth report of a guard that only looks on, and returns it.
+func LastShadow(t testing.TB, events func(event.Kind) []event.Event, n int) event.Event {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(events(event.Shadow)) == n }, 10*time.Second, time.Millisecond)
+	return events(event.Shadow)[n-1]
 }
 
 // ServeHTTP starts a server for an http.Handler until the end of the test, and returns its URL.
