@@ -23,15 +23,13 @@ func TestBodyOverTheLimitIsRefusedBeforeAnythingIsSent(t *testing.T) {
 	transport := newTransport(t, base, limit)
 
 	body := &countedBody{Reader: strings.NewReader(strings.Repeat("x", 11))}
-	_, err := send(transport, request(t.Context(), http.MethodPost, place, body))
-	require.ErrorIs(t, err, client.ErrBodyTooLarge)
+	err := fails(t, transport, request(t.Context(), http.MethodPost, place, body), client.ErrBodyTooLarge)
 	require.True(t, body.closed.Load())
 
 	body = &countedBody{Reader: errReader{errors.New("a declared length is believed")}}
 	r := request(t.Context(), http.MethodPost, place, body)
 	r.ContentLength = 11
-	_, err = send(transport, r)
-	require.ErrorIs(t, err, client.ErrBodyTooLarge)
+	fails(t, transport, r, client.ErrBodyTooLarge)
 	require.True(t, body.closed.Load())
 	require.Empty(t, base.requests())
 
@@ -51,8 +49,7 @@ func TestBodyThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	base := answering(answer{status: 201})
 	broken := errors.New("disk")
-	_, err := send(newTransport(t, base), request(t.Context(), http.MethodPost, place, errReader{broken}))
-	require.ErrorIs(t, err, broken)
+	err := fails(t, newTransport(t, base), request(t.Context(), http.MethodPost, place, errReader{broken}), broken)
 
 	r := request(t.Context(), http.MethodPost, place, once("abc"))
 	r.ContentLength = 4
@@ -62,16 +59,14 @@ func TestBodyThatCannotBeRead(t *testing.T) {
 	require.NotErrorIs(t, err, client.ErrOutcomeUnknown)
 
 	resumed := client.Intent{Key: "k", Since: time.Now(), Resumed: true}.Context(t.Context())
-	_, err = send(newTransport(t, base), request(resumed, http.MethodPost, place, errReader{broken}))
-	require.ErrorIs(t, err, broken)
+	err = fails(t, newTransport(t, base), request(resumed, http.MethodPost, place, errReader{broken}), broken)
 	require.ErrorIs(t, err, client.ErrOutcomeUnknown, "the process before this one may have sent it")
 	require.Equal(t, "k", failure(t, err).Key)
 
 	base = answering(answer{err: errReset})
 	r = post(t.Context(), place, "abc")
 	r.GetBody = func() (io.ReadCloser, error) { return nil, broken }
-	_, err = send(newTransport(t, base, quick), r)
-	require.ErrorIs(t, err, broken)
+	err = fails(t, newTransport(t, base, quick), r, broken)
 	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
 	require.Len(t, failure(t, err).Attempts, 2, "it is not tried again and again")
 }
@@ -153,8 +148,7 @@ func TestStreamIsHandedOn(t *testing.T) {
 func TestNeitherResponseNorError(t *testing.T) {
 	t.Parallel()
 	base := answering(answer{do: func(*http.Request) (*http.Response, error) { return nil, nil }})
-	_, err := send(newTransport(t, base, quick), post(t.Context(), place, "{}"))
-	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+	fails(t, newTransport(t, base, quick), post(t.Context(), place, "{}"), client.ErrOutcomeUnknown)
 }
 
 func TestBodyThatNeverComesEndsWithTheContext(t *testing.T) {

@@ -45,8 +45,7 @@ func TestEvidenceOfAnHTTPTransport(t *testing.T) {
 
 	// A base of another kind may have sent it before it failed to connect.
 	base := answering(answer{err: &net.OpError{Op: "dial", Err: errors.New("refused")}})
-	_, err := send(newTransport(t, base, quick), post(t.Context(), place, "{}"))
-	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+	err := fails(t, newTransport(t, base, quick), post(t.Context(), place, "{}"), client.ErrOutcomeUnknown)
 
 	// The certificate of the server is not known here.
 	s := serveTLS(t)
@@ -174,8 +173,7 @@ func TestRegisteredProtocolThatLeavesNoTrace(t *testing.T) {
 	base := newBase(t)
 	other := answering(answer{err: &net.OpError{Op: "read", Err: syscall.ECONNRESET}})
 	base.RegisterProtocol("http", other)
-	_, err := send(newTransport(t, base, quick), post(t.Context(), place, "{}"))
-	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+	fails(t, newTransport(t, base, quick), post(t.Context(), place, "{}"), client.ErrOutcomeUnknown)
 	other.requireOneKey(t, 4)
 }
 

@@ -62,8 +62,7 @@ func TestKeyIsNotSentAgainPastItsExpiry(t *testing.T) {
 			}
 			base := answering(answers...)
 			start := time.Now()
-			_, err := send(patient(t, base, tt.options...), post(t.Context(), place, "{}"))
-			require.ErrorIs(t, err, client.ErrKeyExpired)
+			err := fails(t, patient(t, base, tt.options...), post(t.Context(), place, "{}"), client.ErrKeyExpired)
 			require.ErrorIs(t, err, client.ErrOutcomeUnknown)
 			require.Equal(t, client.ReasonTTL, failure(t, err).Reason)
 			require.Less(t, time.Since(start)-tt.want, time.Second)
@@ -93,8 +92,7 @@ func TestExpiryGoesWithTheKey(t *testing.T) {
 		require.True(t, ok, "what is known of the key stays known")
 		require.Equal(t, failed.Expires, at)
 		time.Sleep(time.Second)
-		_, err = send(transport, post(failed.Context(t.Context()), place, "{}"))
-		require.ErrorIs(t, err, client.ErrKeyExpired)
+		fails(t, transport, post(failed.Context(t.Context()), place, "{}"), client.ErrKeyExpired)
 		_, err = send(transport, post(client.Intent{Key: "k", Expires: time.Now()}.Context(t.Context()), place, "{}"))
 		require.ErrorIs(t, err, client.ErrKeyExpired)
 		require.NotErrorIs(t, err, client.ErrOutcomeUnknown)
@@ -265,8 +263,7 @@ func TestIntentThatIsTooOldIsNotSent(t *testing.T) {
 	transport := newTransport(t, base, client.WithTTL(time.Hour))
 	old := client.Intent{Key: "k", Since: time.Now().Add(-time.Hour), Resumed: true}
 	body := &countedBody{Reader: once("{}")}
-	_, err := send(transport, request(old.Context(t.Context()), "POST", place, body))
-	require.ErrorIs(t, err, client.ErrKeyExpired)
+	err := fails(t, transport, request(old.Context(t.Context()), "POST", place, body), client.ErrKeyExpired)
 	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
 	require.Equal(t, client.ReasonTTL, failure(t, err).Reason)
 	require.Empty(t, base.requests())
@@ -365,6 +362,5 @@ func TestHistoryBelongsToTheKey(t *testing.T) {
 func TestComputedKeyIsInDoubtFromTheStart(t *testing.T) {
 	t.Parallel()
 	i := client.IntentFor("charge", "order-17")
-	_, err := send(newTransport(t, answering(answer{status: 401})), post(i.Context(t.Context()), place, "{}"))
-	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+	fails(t, newTransport(t, answering(answer{status: 401})), post(i.Context(t.Context()), place, "{}"), client.ErrOutcomeUnknown)
 }

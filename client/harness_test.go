@@ -215,6 +215,14 @@ func answered(t testing.TB, transport http.RoundTripper, r *http.Request) reply 
 	return got
 }
 
+// fails sends a request that must end with an error, and returns that.
+func fails(t testing.TB, transport http.RoundTripper, r *http.Request, want error) error {
+	t.Helper()
+	_, err := send(transport, r)
+	require.ErrorIs(t, err, want)
+	return err
+}
+
 // failure returns the *client.Error in err.
 func failure(t testing.TB, err error) *client.Error {
 	t.Helper()

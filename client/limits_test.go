@@ -95,8 +95,7 @@ func TestBreakerThatOpensInBetween(t *testing.T) {
 		b.refuse = true
 		return nil, errors.New("reset")
 	}})
-	_, err := send(newTransport(t, base, client.WithBreaker(b), quick), post(context.Background(), place, "{}"))
-	require.ErrorIs(t, err, errOpen)
+	err := fails(t, newTransport(t, base, client.WithBreaker(b), quick), post(context.Background(), place, "{}"), errOpen)
 	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
 	e := failure(t, err)
 	require.Equal(t, client.ReasonBreaker, e.Reason)

@@ -64,8 +64,7 @@ func TestPausesAreRandomAndDouble(t *testing.T) {
 			transport := newTransport(t, answering(answer{status: 503}), client.WithObserver(e.observe),
 				client.WithAttempts(retries+1), client.WithBackoff(100*time.Millisecond, 2*time.Second), client.WithRetryBudget(100, 100))
 			start := time.Now()
-			_, err := send(transport, post(t.Context(), place, "{}"))
-			require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+			fails(t, transport, post(t.Context(), place, "{}"), client.ErrOutcomeUnknown)
 			var waited time.Duration
 			for i, retry := range e.of(client.EventRetry) {
 				longest[i] = max(longest[i], retry.Wait)
@@ -136,8 +135,7 @@ func TestNoRetryThatWouldComeTooLate(t *testing.T) {
 			defer cancel()
 			base := answering(answer{status: 503, header: map[string]string{"Retry-After": c.after}})
 			start := time.Now()
-			_, err := send(newTransport(t, base, append(c.opts, quick)...), post(ctx, place, "{}"))
-			require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+			err := fails(t, newTransport(t, base, append(c.opts, quick)...), post(ctx, place, "{}"), client.ErrOutcomeUnknown)
 			e := failure(t, err)
 			require.Equal(t, c.reason, e.Reason)
 			require.Equal(t, c.reason == client.ReasonTTL, errors.Is(err, client.ErrKeyExpired))
@@ -165,8 +163,7 @@ func TestInFlightIsWaitedForUntilTheDeadline(t *testing.T) {
 
 		end = time.Now().Add(time.Hour)
 		start := time.Now()
-		_, err := send(transport, post(t.Context(), place, "{}"))
-		require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+		err := fails(t, transport, post(t.Context(), place, "{}"), client.ErrOutcomeUnknown)
 		e := failure(t, err)
 		require.Equal(t, client.ReasonTimeout, e.Reason)
 		require.Equal(t, problem.InFlight, e.Problem.Code)
@@ -204,8 +201,7 @@ func TestNothingIsSentUnderAContextThatHasEnded(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := send(newTransport(t, newBase(t)), post(ctx, "http://127.0.0.1:1/", "{}"))
-	require.ErrorIs(t, err, context.Canceled)
+	err := fails(t, newTransport(t, newBase(t)), post(ctx, "http://127.0.0.1:1/", "{}"), context.Canceled)
 	require.NotErrorIs(t, err, client.ErrOutcomeUnknown)
 }
 
@@ -220,8 +216,7 @@ func TestAttemptThatFallsSilentIsGivenUp(t *testing.T) {
 
 		base = answering(silent)
 		start = time.Now()
-		_, err := send(newTransport(t, base), post(t.Context(), place, "{}"))
-		require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+		err := fails(t, newTransport(t, base), post(t.Context(), place, "{}"), client.ErrOutcomeUnknown)
 		require.Equal(t, time.Minute, time.Since(start), "the last attempt ends at the deadline")
 		require.NotErrorIs(t, err, context.DeadlineExceeded, "it is not the caller's")
 	})
@@ -303,8 +298,7 @@ func TestNoAttemptAfterALongSleep(t *testing.T) {
 					time.Sleep(c.sleep)
 				}
 			})
-			_, err := send(newTransport(t, base, suspended, client.WithTimeout(48*time.Hour)), post(t.Context(), place, "{}"))
-			require.ErrorIs(t, err, c.want)
+			err := fails(t, newTransport(t, base, suspended, client.WithTimeout(48*time.Hour)), post(t.Context(), place, "{}"), c.want)
 			require.Equal(t, reason, failure(t, err).Reason)
 			require.Len(t, base.requests(), 1)
 		})
