@@ -312,6 +312,7 @@ func TestTableOfErrors(t *testing.T) {
 		require.True(t, seen[row], "the table has no row %q", row)
 	}
 	require.Equal(t, client.InDoubt, client.Classify(nil, nil))
+	require.Equal(t, "none", client.Verdict(0).String())
 }
 
 // The verdict of Classify is the ruling on the first answer, and the body can be read afterwards.
