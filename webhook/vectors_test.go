@@ -150,28 +150,29 @@ func TestUnknownVersionsOfStandardSignatures(t *testing.T) {
 	}
 }
 
+// keyOf returns the key of a delivery with a body, and nameOf the one of a delivery that must not be refused.
+func keyOf(s webhook.Sender, body string) (string, error) { return s.Key(post(body), []byte(body)) }
+
+func nameOf(t *testing.T, s webhook.Sender, body string) string {
+	t.Helper()
+	name, err := keyOf(s, body)
+	require.NoError(t, err)
+	return name
+}
+
 // What Slack sends without an event has a name too, and reaches the handler.
 func TestSlackChallenge(t *testing.T) {
-	key := func(body string) (string, error) { return webhook.Slack().Key(post(body), []byte(body)) }
-	one, err := key(`{"type":"url_verification","challenge":"abc"}`)
-	require.NoError(t, err)
-	two, err := key(`{"type":"url_verification","challenge":"abd"}`)
-	require.NoError(t, err)
+	slack := webhook.Slack()
+	one := nameOf(t, slack, `{"type":"url_verification","challenge":"abc"}`)
 	require.NotEmpty(t, one)
-	require.NotEqual(t, one, two)
+	require.NotEqual(t, one, nameOf(t, slack, `{"type":"url_verification","challenge":"abd"}`))
 	limited := `{"type":"app_rate_limited","team_id":"T1","minute_rate_limited":1518467820,"api_app_id":"A1"}`
-	three, err := key(limited)
-	require.NoError(t, err)
-	four, err := key(strings.Replace(limited, "T1", "T2", 1))
-	require.NoError(t, err)
-	require.NotEqual(t, three, four)
+	require.NotEqual(t, nameOf(t, slack, limited), nameOf(t, slack, strings.Replace(limited, "T1", "T2", 1)))
 	for _, body := range []string{`{"type":"url_verification"}`, `{"type":"app_rate_limited","team_id":"T1"}`, `{"type":"url_verification","challenge":{}}`, `{"type":{}}`, `command=%2Fdo`} {
-		_, err := key(body)
+		_, err := keyOf(slack, body)
 		require.Error(t, err, body)
 	}
-	none, err := key(`{"type":"block_actions"}`)
-	require.NoError(t, err)
-	require.Empty(t, none)
+	require.Empty(t, nameOf(t, slack, `{"type":"block_actions"}`))
 }
 
 // Shopify gives all deliveries that one action causes the same event ID.
@@ -292,17 +293,12 @@ func TestAdyenNotifications(t *testing.T) {
 	p := parties[9]
 	at := time.Unix(1_700_000_000, 0)
 	body := bodyOf(p.deliver(p.secret, "psp1", 0, at))
-	keyOf := func(body string) (string, error) { return p.sender.Key(post(body), []byte(body)) }
-	one, err := keyOf(body)
-	require.NoError(t, err)
+	one := nameOf(t, p.sender, body)
 	require.Equal(t, http.StatusCreated, statusOf(t, p.sender, p.secret, at, post(body)))
 
-	failed, err := keyOf(strings.Replace(body, `"success":"true"`, `"success":"false"`, 1))
-	require.NoError(t, err)
+	failed := nameOf(t, p.sender, strings.Replace(body, `"success":"true"`, `"success":"false"`, 1))
 	require.NotEqual(t, one, failed, "a payment that has failed may succeed later under its reference")
-	captured, err := keyOf(strings.Replace(body, "AUTHORISATION", "CAPTURE", 1))
-	require.NoError(t, err)
-	require.NotEqual(t, one, captured)
+	require.NotEqual(t, one, nameOf(t, p.sender, strings.Replace(body, "AUTHORISATION", "CAPTURE", 1)))
 
 	item := `{"NotificationRequestItem":{"pspReference":"psp2","merchantAccountCode":"shop","eventCode":"AUTHORISATION","success":"true"}}`
 	for name, forged := range map[string]string{
@@ -318,7 +314,7 @@ func TestAdyenNotifications(t *testing.T) {
 		"a form":              `pspReference=psp1`,
 		"success is not text": strings.Replace(body, `"success":"true"`, `"success":true`, 1),
 	} {
-		_, err := keyOf(forged)
+		_, err := keyOf(p.sender, forged)
 		require.Error(t, err, name)
 		require.Equal(t, http.StatusBadRequest, statusOf(t, p.sender, p.secret, at, post(forged)), name)
 	}
@@ -330,21 +326,18 @@ func TestAdyenNotifications(t *testing.T) {
 	} {
 		require.Equal(t, http.StatusUnauthorized, statusOf(t, p.sender, p.secret, at, post(forged)), name)
 	}
-	_, err = keyOf(strings.Replace(body, `"eventCode"`, `"code"`, 1))
+	_, err := keyOf(p.sender, strings.Replace(body, `"eventCode"`, `"code"`, 1))
 	require.Error(t, err)
 }
 
 // SNS signs some members. A body in which another could stand in for them has no key.
 func TestSNSMessages(t *testing.T) {
-	keyOf := func(body string) (string, error) { return webhook.SNS().Key(post(body), []byte(body)) }
-	key, err := keyOf(`{"Type":"Notification","MessageId":"m1","Message":"{\"messageId\":\"x\"}"}`)
-	require.NoError(t, err)
-	require.Equal(t, "m1", key)
+	require.Equal(t, "m1", nameOf(t, webhook.SNS(), `{"Type":"Notification","MessageId":"m1","Message":"{\"messageId\":\"x\"}"}`))
 	for _, body := range []string{
 		`{"MessageId":"m1","messageId":"m2"}`, `{"MessageId":"m1","MessageId":"m1"}`, `{"MessageId":"m1","message":"x"}`,
 		`{"messageid":"m1"}`, `raw delivery`, `{"MessageId":{}}`, `{"MessageId":"m1","TopicARN":"x"}`,
 	} {
-		_, err := keyOf(body)
+		_, err := keyOf(webhook.SNS(), body)
 		require.Error(t, err, body)
 	}
 }
