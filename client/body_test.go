@@ -23,20 +23,17 @@ func TestBodyOverTheLimitIsRefusedBeforeAnythingIsSent(t *testing.T) {
 	transport := newTransport(t, base, limit)
 
 	body := &countedBody{Reader: strings.NewReader(strings.Repeat("x", 11))}
-	_, err := send(transport, request(t.Context(), http.MethodPost, place, body))
-	require.ErrorIs(t, err, client.ErrBodyTooLarge)
+	err := fails(t, transport, request(t.Context(), http.MethodPost, place, body), client.ErrBodyTooLarge)
 	require.True(t, body.closed.Load())
 
 	body = &countedBody{Reader: errReader{errors.New("a declared length is believed")}}
 	r := request(t.Context(), http.MethodPost, place, body)
 	r.ContentLength = 11
-	_, err = send(transport, r)
-	require.ErrorIs(t, err, client.ErrBodyTooLarge)
+	fails(t, transport, r, client.ErrBodyTooLarge)
 	require.True(t, body.closed.Load())
 	require.Empty(t, base.requests())
 
-	_, err = send(transport, request(t.Context(), http.MethodPost, place, once("0123456789")))
-	require.NoError(t, err)
+	answered(t, transport, request(t.Context(), http.MethodPost, place, once("0123456789")))
 	require.EqualValues(t, 10, base.requests()[0].length)
 	_, err = send(transport, post(t.Context(), place, strings.Repeat("x", 11)))
 	require.NoError(t, err, "a body that can be rewound is not held")
@@ -52,8 +49,7 @@ func TestBodyThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	base := answering(answer{status: 201})
 	broken := errors.New("disk")
-	_, err := send(newTransport(t, base), request(t.Context(), http.MethodPost, place, errReader{broken}))
-	require.ErrorIs(t, err, broken)
+	err := fails(t, newTransport(t, base), request(t.Context(), http.MethodPost, place, errReader{broken}), broken)
 
 	r := request(t.Context(), http.MethodPost, place, once("abc"))
 	r.ContentLength = 4
@@ -63,16 +59,14 @@ func TestBodyThatCannotBeRead(t *testing.T) {
 	require.NotErrorIs(t, err, client.ErrOutcomeUnknown)
 
 	resumed := client.Intent{Key: "k", Since: time.Now(), Resumed: true}.Context(t.Context())
-	_, err = send(newTransport(t, base), request(resumed, http.MethodPost, place, errReader{broken}))
-	require.ErrorIs(t, err, broken)
+	err = fails(t, newTransport(t, base), request(resumed, http.MethodPost, place, errReader{broken}), broken)
 	require.ErrorIs(t, err, client.ErrOutcomeUnknown, "the process before this one may have sent it")
 	require.Equal(t, "k", failure(t, err).Key)
 
 	base = answering(answer{err: errReset})
 	r = post(t.Context(), place, "abc")
 	r.GetBody = func() (io.ReadCloser, error) { return nil, broken }
-	_, err = send(newTransport(t, base, quick), r)
-	require.ErrorIs(t, err, broken)
+	err = fails(t, newTransport(t, base, quick), r, broken)
 	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
 	require.Len(t, failure(t, err).Attempts, 2, "it is not tried again and again")
 }
@@ -94,12 +88,10 @@ func TestAnswerThatBreaksOff(t *testing.T) {
 	})
 	s := serve(t, h)
 	transport := newTransport(t, newBase(t), quick)
-	got, err := send(transport, post(t.Context(), s.URL, "{}"))
-	require.NoError(t, err)
-	require.Equal(t, "0123456789", got.body)
+	require.Equal(t, "0123456789", answered(t, transport, post(t.Context(), s.URL, "{}")).body)
 	require.EqualValues(t, 2, requests.Load())
 
-	got, err = send(transport, post(client.WithKey(t.Context(), "k"), s.URL+"/stream", "{}"))
+	got, err := send(transport, post(client.WithKey(t.Context(), "k"), s.URL+"/stream", "{}"))
 	require.Equal(t, 200, got.status)
 	require.Equal(t, "01234", got.body)
 	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
@@ -156,26 +148,7 @@ func TestStreamIsHandedOn(t *testing.T) {
 func TestNeitherResponseNorError(t *testing.T) {
 	t.Parallel()
 	base := answering(answer{do: func(*http.Request) (*http.Response, error) { return nil, nil }})
-	_, err := send(newTransport(t, base, quick), post(t.Context(), place, "{}"))
-	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
-}
-
-// A server that sends the rest of an answer slowly does not keep the next attempt waiting.
-func TestSlowRestOfADiscardedAnswer(t *testing.T) {
-	t.Parallel()
-	var requests atomic.Int64
-	s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if requests.Add(1) > 1 {
-			w.WriteHeader(http.StatusCreated)
-			return
-		}
-		w.WriteHeader(http.StatusServiceUnavailable)
-		_ = http.NewResponseController(w).Flush()
-		<-r.Context().Done()
-	}))
-	got, err := send(newTransport(t, newBase(t), quick), post(t.Context(), s.URL, "{}"))
-	require.NoError(t, err)
-	require.Equal(t, http.StatusCreated, got.status)
+	fails(t, newTransport(t, base, quick), post(t.Context(), place, "{}"), client.ErrOutcomeUnknown)
 }
 
 func TestBodyThatNeverComesEndsWithTheContext(t *testing.T) {
@@ -259,8 +232,7 @@ func TestNoBodyStaysNone(t *testing.T) {
 		base := answering(answer{status: 503}, answer{status: 201})
 		r := post(t.Context(), place, "{}")
 		r.Body, r.ContentLength = none, 0
-		_, err := send(newTransport(t, base, quick), r)
-		require.NoError(t, err)
+		answered(t, newTransport(t, base, quick), r)
 		base.requireOneKey(t, 2)
 		require.NotNil(t, r.GetBody, "the caller's request is not changed")
 	}
@@ -301,8 +273,7 @@ func TestTrailerArrivesWithEachAttempt(t *testing.T) {
 		r.Trailer = http.Header{"X-Sum": nil}
 		r.Body = io.NopCloser(summedBody{strings.NewReader("body"), r.Trailer})
 		r.ContentLength = -1
-		_, err := send(newTransport(t, newBase(t), quick), r)
-		require.NoError(t, err)
+		answered(t, newTransport(t, newBase(t), quick), r)
 		require.Equal(t, c.want, sums, name)
 	}
 }

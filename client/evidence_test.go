@@ -14,10 +14,15 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"example.com/idempotency"
 	"example.com/idempotency/client"
+	"example.com/idempotency/store"
 )
 
 // A request that an http.Transport cannot send is not tried again, and one that found no
@@ -40,8 +45,7 @@ func TestEvidenceOfAnHTTPTransport(t *testing.T) {
 
 	// A base of another kind may have sent it before it failed to connect.
 	base := answering(answer{err: &net.OpError{Op: "dial", Err: errors.New("refused")}})
-	_, err := send(newTransport(t, base, quick), post(t.Context(), place, "{}"))
-	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+	err := fails(t, newTransport(t, base, quick), post(t.Context(), place, "{}"), client.ErrOutcomeUnknown)
 
 	// The certificate of the server is not known here.
 	s := serveTLS(t)
@@ -81,8 +85,7 @@ func TestTryThatTheBaseHidesIsUnknown(t *testing.T) {
 					}
 				}))
 				transport := newTransport(t, wrap(newBase(t)), quick, client.WithAttempts(1))
-				_, err := send(transport, post(t.Context(), s.URL, "{}"))
-				require.NoError(t, err)
+				answered(t, transport, post(t.Context(), s.URL, "{}"))
 				got, err := send(transport, post(t.Context(), s.URL, "{}"))
 				require.EqualValues(t, 3, requests.Load(), "the base has not sent it again")
 				if c.want == nil {
@@ -123,9 +126,8 @@ func TestWrongCertificateAfterTheRequestWasSent(t *testing.T) {
 		return (&tls.Dialer{Config: config}).DialContext(ctx, network, addr)
 	}
 	transport := newTransport(t, base, quick)
+	answered(t, transport, post(t.Context(), s.URL, "{}"))
 	_, err := send(transport, post(t.Context(), s.URL, "{}"))
-	require.NoError(t, err)
-	_, err = send(transport, post(t.Context(), s.URL, "{}"))
 	require.EqualValues(t, 2, dials.Load(), "it is not tried again and again")
 	require.EqualValues(t, 2, requests.Load())
 	var certificate *tls.CertificateVerificationError
@@ -156,9 +158,8 @@ func TestMalformedAddressAfterTheRequestWasSent(t *testing.T) {
 		return new(net.Dialer).DialContext(ctx, network, addr)
 	}
 	transport := newTransport(t, base, quick)
+	answered(t, transport, post(t.Context(), s.URL, "{}"))
 	_, err := send(transport, post(t.Context(), s.URL, "{}"))
-	require.NoError(t, err)
-	_, err = send(transport, post(t.Context(), s.URL, "{}"))
 	require.EqualValues(t, 2, requests.Load())
 	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
 	_, err = send(transport, post(t.Context(), s.URL, "{}"))
@@ -172,12 +173,11 @@ func TestRegisteredProtocolThatLeavesNoTrace(t *testing.T) {
 	base := newBase(t)
 	other := answering(answer{err: &net.OpError{Op: "read", Err: syscall.ECONNRESET}})
 	base.RegisterProtocol("http", other)
-	_, err := send(newTransport(t, base, quick), post(t.Context(), place, "{}"))
-	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+	fails(t, newTransport(t, base, quick), post(t.Context(), place, "{}"), client.ErrOutcomeUnknown)
 	other.requireOneKey(t, 4)
 }
 
-// The answer that switches protocols is the beginning of a conversation.
+// The answer that switches protocols is the beginning of a conversation. The context of the attempt ends with it.
 func TestSwitchingProtocols(t *testing.T) {
 	t.Parallel()
 	s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -194,7 +194,13 @@ func TestSwitchingProtocols(t *testing.T) {
 	r := request(t.Context(), http.MethodGet, s.URL, http.NoBody)
 	r.Header.Set("Connection", "Upgrade")
 	r.Header.Set("Upgrade", "echo")
-	resp, err := newTransport(t, newBase(t), client.WithAttempts(1), client.WithTimeout(5e9)).RoundTrip(r)
+	var attempt context.Context
+	plain := newBase(t)
+	base := roundTripper(func(r *http.Request) (*http.Response, error) {
+		attempt = r.Context()
+		return plain.RoundTrip(r)
+	})
+	resp, err := newTransport(t, base, client.WithAttempts(1), client.WithTimeout(5e9)).RoundTrip(r)
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	conn, ok := resp.Body.(io.ReadWriteCloser)
@@ -205,6 +211,9 @@ func TestSwitchingProtocols(t *testing.T) {
 	_, err = io.ReadFull(conn, echo)
 	require.NoError(t, err)
 	require.Equal(t, "ping", string(echo))
+	require.NoError(t, attempt.Err())
+	require.NoError(t, resp.Body.Close())
+	require.ErrorIs(t, attempt.Err(), context.Canceled)
 }
 
 // A request that is sent once does not count twice: neither over HTTP/2, nor when the base asks for
@@ -263,4 +272,121 @@ func TestBaseThatFallsBackHidesTheFirstTry(t *testing.T) {
 	require.Len(t, first.requests(), 1)
 	require.Equal(t, client.Retry, client.Classify(nil, failure(t, err).Err), "%v", err)
 	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+}
+
+// inProcess is the transport to a handler without a network.
+type inProcess struct{ http.Handler }
+
+func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	p.ServeHTTP(w, r)
+	resp := w.Result()
+	resp.Request = r
+	return resp, nil
+}
+
+// unrenewed is a store that cannot be reached for renewals.
+type unrenewed struct{ *idempotency.MemoryStore }
+
+func (unrenewed) Renew(context.Context, string, store.Owner) error {
+	return errors.New("the store is away")
+}
+
+// A server may have had the effect and answers with a plain refusal. Its guard knows better, and
+// so does the client.
+func TestRefusalAfterAnEffectIsNotTheEnd(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		effect   func(*http.Request)
+		statuses []int
+	}{
+		"a lost lease": {func(r *http.Request) { <-r.Context().Done() }, []int{402, 409, 422, 429}},
+		"a step": {func(r *http.Request) {
+			_, _ = idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil })
+		}, []int{401, 425, 429}},
+	} {
+		for _, recovery := range []idempotency.Recovery{idempotency.Rerun, idempotency.Hold} {
+			for _, attempts := range []int{1, 3} {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					for _, status := range c.statuses {
+						synctest.Test(t, func(t *testing.T) {
+							g := newGuard(t, unrenewed{idempotency.NewMemoryStore()}, idempotency.WithRecovery(recovery), idempotency.WithLease(3*time.Second))
+							h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+								c.effect(r)
+								w.WriteHeader(status)
+							}))
+							transport := newTransport(t, inProcess{h}, client.WithAttempts(attempts))
+							for range 2 { // a client that does not know of the first finds the step
+								_, err := send(transport, post(client.WithKey(t.Context(), "k"), place, "{}"))
+								require.ErrorIs(t, err, client.ErrOutcomeUnknown, "%v, status %d, %d attempts", recovery, status, attempts)
+								require.Equal(t, recovery == idempotency.Hold, errors.Is(err, client.ErrHeld))
+							}
+						})
+					}
+				})
+			}
+		}
+	}
+}
+
+// A timeout in front of a guard answers 408 while the run goes on behind it. The client waits for that
+// run, as for one that it is told of, and there is never another one.
+func TestTimeoutInFrontOfAGuardIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		echo string // the timeout answers with the key, as where it writes into the response of the handler
+		opts []idempotency.Option
+	}{
+		"bare":                   {"", nil},
+		"with the key":           {"k", nil},
+		"the guard waits itself": {"", []idempotency.Option{idempotency.WithWait(time.Minute)}},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			var running, runs atomic.Int64
+			g := newGuard(t, idempotency.NewMemoryStore(), c.opts...)
+			h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				assert.EqualValues(t, 1, running.Add(1), "one run at a time")
+				runs.Add(1)
+				time.Sleep(20 * time.Second)
+				running.Add(-1)
+				w.WriteHeader(http.StatusCreated)
+			}))
+			hurried := roundTripper(func(r *http.Request) (*http.Response, error) {
+				answered := make(chan *http.Response, 1)
+				go func() {
+					resp, _ := inProcess{h}.RoundTrip( //nolint:bodyclose // the client closes it
+						r.WithContext(context.WithoutCancel(r.Context())))
+					answered <- resp
+				}()
+				select {
+				case resp := <-answered:
+					return resp, nil
+				case <-time.After(time.Second):
+					late := answer{status: http.StatusRequestTimeout, header: map[string]string{"Idempotency-Key": c.echo}}
+					return late.response(r), nil
+				}
+			})
+			got := answered(t, newTransport(t, hurried), post(client.WithKey(t.Context(), "k"), place, "{}"))
+			require.Equal(t, http.StatusCreated, got.status)
+			require.True(t, client.Replayed(got.resp))
+			require.EqualValues(t, 1, runs.Load())
+			synctest.Wait()
+		})
+	}
+}
+
+// Behind a guard, each 408 of the handler may be the end of a run whose work goes on. It is never said that
+// nothing was done.
+func TestTimeoutBehindAGuardIsAskedWithinTheLimit(t *testing.T) {
+	t.Parallel()
+	for _, attempts := range []int{1, 3} {
+		synctest.Test(t, func(t *testing.T) {
+			base := answering(answer{status: http.StatusRequestTimeout, header: map[string]string{keyField: "k"}})
+			_, err := send(newTransport(t, base, client.WithAttempts(attempts)), post(client.WithKey(t.Context(), "k"), place, "{}"))
+			require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+			require.Equal(t, client.ReasonAttempts, failure(t, err).Reason)
+			require.Len(t, base.requests(), attempts)
+		})
+	}
 }

@@ -4,15 +4,18 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -20,6 +23,8 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/client"
 	"example.com/idempotency/client/profile"
+	"example.com/idempotency/internal/leaktest"
+	"example.com/idempotency/internal/redistest"
 )
 
 const (
@@ -53,6 +58,12 @@ type answer struct {
 	body   string
 	chunks bool // the length is not declared
 }
+
+// silent is no answer until the request is given up.
+var silent = answer{do: func(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, context.Cause(r.Context())
+}}
 
 func answering(answers ...answer) *script { return &script{answers: answers} }
 
@@ -196,6 +207,22 @@ func send(transport http.RoundTripper, r *http.Request) (reply, error) {
 	return reply{resp.StatusCode, string(body), resp}, err
 }
 
+// answered sends a request that must get an answer.
+func answered(t testing.TB, transport http.RoundTripper, r *http.Request) reply {
+	t.Helper()
+	got, err := send(transport, r)
+	require.NoError(t, err)
+	return got
+}
+
+// fails sends a request that must end with an error, and returns that.
+func fails(t testing.TB, transport http.RoundTripper, r *http.Request, want error) error {
+	t.Helper()
+	_, err := send(transport, r)
+	require.ErrorIs(t, err, want)
+	return err
+}
+
 // failure returns the *client.Error in err.
 func failure(t testing.TB, err error) *client.Error {
 	t.Helper()
@@ -232,6 +259,15 @@ func serve(t testing.TB, h http.Handler) *httptest.Server {
 	s.Start()
 	t.Cleanup(s.Close)
 	return s
+}
+
+// bubble runs a subtest beside the others, with a fake clock.
+func bubble(t *testing.T, name string, f func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, f)
+	})
 }
 
 // newBase returns an http.Transport whose connections end with the test.
@@ -280,4 +316,18 @@ func serveTLS(t testing.TB) string {
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	return s.URL
+}
+
+// TestMain fails the package if a test leaves a goroutine behind that runs code of the
+// library, or waits for an answer.
+func TestMain(m *testing.M) {
+	redistest.AtOnce(8)
+	code := m.Run()
+	for _, pkg := range []string{"example.com/idempotency", "net/http.(*persistConn)"} {
+		if left := leaktest.Left(pkg, 5*time.Second); code == 0 && left != "" {
+			fmt.Fprintf(os.Stderr, "goroutines left behind:\n%s\n", left)
+			code = 1
+		}
+	}
+	os.Exit(code)
 }

@@ -42,8 +42,7 @@ func TestFailureAfterARedirectIsNoDenial(t *testing.T) {
 
 			// Whoever goes on by the error sends the first request once more.
 			base.answers = []answer{{status: http.StatusCreated}}
-			got, err := send(newTransport(t, base, quick), post(failure(t, err).Context(t.Context()), place, "{}"))
-			require.NoError(t, err)
+			got := answered(t, newTransport(t, base, quick), post(failure(t, err).Context(t.Context()), place, "{}"))
 			require.Equal(t, http.StatusCreated, got.status)
 			require.Equal(t, key, base.requests()[len(base.requests())-1].key[0])
 		})

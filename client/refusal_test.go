@@ -64,10 +64,9 @@ func TestRefusalsOfTheServer(t *testing.T) {
 			base := newBase(t)
 			first := post(t.Context(), s.URL, "body")
 			first.Header.Set(keyField, "k")
-			_, err := send(base, first)
-			require.NoError(t, err)
+			answered(t, base, first)
 
-			_, err = send(newTransport(t, base, quick), post(client.WithKey(t.Context(), "k"), s.URL, c.body))
+			_, err := send(newTransport(t, base, quick), post(client.WithKey(t.Context(), "k"), s.URL, c.body))
 			e := failure(t, err)
 			for _, known := range []error{client.ErrKeyReused, client.ErrHeld, client.ErrOutcomeUnknown, client.ErrAnswerLost} {
 				want := false
@@ -94,8 +93,7 @@ func TestReplayed(t *testing.T) {
 	s := serve(t, newGuard(t, idempotency.NewMemoryStore()).Handler(http.NotFoundHandler()))
 	transport := newTransport(t, newBase(t))
 	for _, want := range []bool{false, true} {
-		got, err := send(transport, post(client.WithKey(t.Context(), "k"), s.URL, "{}"))
-		require.NoError(t, err)
+		got := answered(t, transport, post(client.WithKey(t.Context(), "k"), s.URL, "{}"))
 		require.Equal(t, 404, got.status)
 		require.Equal(t, want, client.Replayed(got.resp))
 	}
@@ -185,48 +183,56 @@ func TestOnlyTheOneWhoRanItMaySpeakAfterDoubt(t *testing.T) {
 			// What is asked again ends in the answer when that is there.
 			if c.requests == unsure {
 				base = answering(answer{err: errReset}, c.answer, replayed(answer{status: 201}))
-				got, err = send(newTransport(t, base, quick), post(ctx, place, "{}"))
-				require.NoError(t, err)
+				got = answered(t, newTransport(t, base, quick), post(ctx, place, "{}"))
 				require.Equal(t, 201, got.status)
 			}
 		})
 	}
 }
 
-// With an error writer of its own, the guard still says what its refusal is, and the client
-// hears it.
+// One key in flight is waited for, until its answer is there, and one that was used for another request is
+// refused. With an error writer of its own, the guard still says what its refusal is, and the client hears it.
 func TestRefusalUnderAnErrorWriterIsHeard(t *testing.T) {
 	t.Parallel()
-	begun, leave := make(chan struct{}), make(chan struct{})
-	writer := idempotency.WithErrorWriter(func(w http.ResponseWriter, _ *http.Request, p problem.Document) {
-		http.Error(w, "sorry", p.Status)
-	})
-	s := serve(t, newGuard(t, idempotency.NewMemoryStore(), writer).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		close(begun)
-		<-leave
-		w.WriteHeader(http.StatusCreated)
-	})))
-	base := newBase(t)
-	first, transport := make(chan error, 1), newTransport(t, base)
-	go func() {
-		_, err := send(transport, post(client.WithKey(t.Context(), "k"), s.URL, "{}"))
-		first <- err
-	}()
-	<-begun
-	var once atomic.Bool
-	got, err := send(newTransport(t, base, quick, client.WithObserver(func(_ context.Context, e client.Event) {
-		if e.Kind == client.EventRetry && !once.Swap(true) {
-			close(leave)
-		}
-	})), post(client.WithKey(t.Context(), "k"), s.URL, "{}"))
-	require.NoError(t, err)
-	require.NoError(t, <-first)
-	require.Equal(t, http.StatusCreated, got.status)
-	require.True(t, once.Load(), "the second was to find the first in flight")
+	sorry := func(w http.ResponseWriter, _ *http.Request, p problem.Document) { http.Error(w, "sorry", p.Status) }
+	for name, writer := range map[string]idempotency.Option{"its own": nil, "another": idempotency.WithErrorWriter(sorry)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var runs atomic.Int64
+			begun, leave := make(chan struct{}), make(chan struct{})
+			guard := newGuard(t, idempotency.NewMemoryStore(), writer)
+			s := serve(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				runs.Add(1)
+				close(begun)
+				<-leave
+				w.WriteHeader(http.StatusCreated)
+				_, _ = io.WriteString(w, "done")
+			})))
+			base := newBase(t)
+			first, transport := make(chan error, 1), newTransport(t, base)
+			go func() {
+				_, err := send(transport, post(client.WithKey(t.Context(), "k"), s.URL, "{}"))
+				first <- err
+			}()
+			<-begun
+			var once atomic.Bool
+			got, err := send(newTransport(t, base, quick, client.WithObserver(func(_ context.Context, e client.Event) {
+				if e.Kind == client.EventRetry && !once.Swap(true) {
+					close(leave)
+				}
+			})), post(client.WithKey(t.Context(), "k"), s.URL, "{}"))
+			require.NoError(t, err)
+			require.NoError(t, <-first)
+			require.Equal(t, http.StatusCreated, got.status)
+			require.Equal(t, "done", got.body)
+			require.True(t, client.Replayed(got.resp))
+			require.True(t, once.Load(), "the second was to find the first in flight")
+			require.EqualValues(t, 1, runs.Load())
 
-	_, err = send(newTransport(t, base, quick), post(client.WithKey(t.Context(), "k"), s.URL, "other"))
-	require.ErrorIs(t, err, client.ErrKeyReused)
-	require.NotErrorIs(t, err, client.ErrOutcomeUnknown)
+			err = fails(t, newTransport(t, base, quick), post(client.WithKey(t.Context(), "k"), s.URL, "other"), client.ErrKeyReused)
+			require.NotErrorIs(t, err, client.ErrOutcomeUnknown)
+		})
+	}
 }
 
 // A key that was used with other bytes may have been used by an earlier attempt, of a
@@ -261,8 +267,7 @@ func TestReusedKeyAfterAnEarlierAttemptIsUnknown(t *testing.T) {
 	requireUnknown(err)
 
 	e := client.Intent{Key: failure(t, err).Key, Since: time.Now()}
-	_, err = send(transport, post(e.Context(t.Context()), s.URL, "at 2 pm"))
-	require.ErrorIs(t, err, client.ErrKeyReused)
+	err = fails(t, transport, post(e.Context(t.Context()), s.URL, "at 2 pm"), client.ErrKeyReused)
 	require.NotErrorIs(t, err, client.ErrOutcomeUnknown, "this process has sent nothing else")
 	e.Resumed = true
 	_, err = send(transport, post(e.Context(t.Context()), s.URL, "at 2 pm"))
@@ -275,8 +280,7 @@ func TestGivingUpWhenNothingWasExecuted(t *testing.T) {
 	t.Parallel()
 	base := answering(refused(503, "store-unavailable"), answer{status: 429, body: "slow down"})
 	e := new(events)
-	got, err := send(newTransport(t, base, quick, client.WithObserver(e.observe)), post(t.Context(), place, "{}"))
-	require.NoError(t, err)
+	got := answered(t, newTransport(t, base, quick, client.WithObserver(e.observe)), post(t.Context(), place, "{}"))
 	require.Equal(t, 429, got.status)
 	require.Equal(t, "slow down", got.body)
 	require.Len(t, base.requests(), 4)
@@ -284,7 +288,7 @@ func TestGivingUpWhenNothingWasExecuted(t *testing.T) {
 	require.Equal(t, client.ReasonAttempts, e.of(client.EventGaveUp)[0].Reason)
 
 	// Nobody listens on port 1.
-	_, err = send(newTransport(t, newBase(t), quick), post(t.Context(), "http://127.0.0.1:1/", "{}"))
+	_, err := send(newTransport(t, newBase(t), quick), post(t.Context(), "http://127.0.0.1:1/", "{}"))
 	require.NotErrorIs(t, err, client.ErrOutcomeUnknown)
 	require.Len(t, failure(t, err).Attempts, 4)
 	require.Contains(t, err.Error(), "not executed")
@@ -297,8 +301,7 @@ func TestErrorHasTheEvidence(t *testing.T) {
 	e := new(events)
 	transport := newTransport(t, base, quick, client.WithObserver(e.observe), client.WithLogger(slog.New(slog.NewTextHandler(&logged, nil))))
 	before := time.Now()
-	_, err := send(transport, post(client.WithKey(t.Context(), "secret-key"), place, "{}"))
-	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+	err := fails(t, transport, post(client.WithKey(t.Context(), "secret-key"), place, "{}"), client.ErrOutcomeUnknown)
 	f := failure(t, err)
 	require.Equal(t, "secret-key", f.Key)
 	require.Equal(t, client.ReasonAttempts, f.Reason)
@@ -331,8 +334,7 @@ func TestErrorHasTheEvidence(t *testing.T) {
 
 	// With that key it goes on.
 	r := post(client.WithKey(t.Context(), f.Key), place, "{}")
-	_, err = send(newTransport(t, answering(answer{status: 201})), r)
-	require.NoError(t, err)
+	answered(t, newTransport(t, answering(answer{status: 201})), r)
 	require.Equal(t, 1, strings.Count(logged.String(), "\n"))
 }
 
@@ -343,56 +345,9 @@ func TestPanicOfTheObserverIsContained(t *testing.T) {
 	transport := newTransport(t, answering(answer{status: 503}, answer{status: 201, chunks: true}), quick,
 		client.WithObserver(func(context.Context, client.Event) { panic("expected by the test") }),
 		client.WithLogger(slog.New(slog.NewTextHandler(&logged, nil))))
-	got, err := send(transport, post(t.Context(), place, "{}"))
-	require.NoError(t, err)
-	require.Equal(t, 201, got.status)
+	require.Equal(t, 201, answered(t, transport, post(t.Context(), place, "{}")).status)
 	require.Equal(t, 3, strings.Count(logged.String(), "observer panicked"))
 	require.Contains(t, logged.String(), "expected by the test")
-}
-
-// The error comes through http.Client whole.
-func TestErrorThroughHTTPClient(t *testing.T) {
-	t.Parallel()
-	c := &http.Client{Transport: newTransport(t, answering(answer{err: errReset}), quick)}
-	resp, err := c.Do(post(t.Context(), place, "{}")) //nolint:bodyclose // there is none
-	require.Nil(t, resp)
-	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
-	require.ErrorIs(t, err, errReset)
-	require.NotEmpty(t, failure(t, err).Key)
-}
-
-// With a key that has been refused, nothing is retried; with one in flight, the answer
-// comes when it is there.
-func TestDuplicateGetsTheAnswerOfTheFirst(t *testing.T) {
-	t.Parallel()
-	var runs atomic.Int64
-	begun, finish := make(chan struct{}), make(chan struct{})
-	h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		runs.Add(1)
-		close(begun)
-		<-finish
-		_, _ = io.WriteString(w, "done")
-	})
-	s := serve(t, newGuard(t, idempotency.NewMemoryStore()).Handler(h))
-	base := newBase(t)
-	first, transport := make(chan error, 1), newTransport(t, base)
-	go func() {
-		_, err := send(transport, post(client.WithKey(t.Context(), "k"), s.URL, "{}"))
-		first <- err
-	}()
-	<-begun
-	var once atomic.Bool
-	second := newTransport(t, base, client.WithObserver(func(_ context.Context, e client.Event) {
-		if e.Kind == client.EventRetry && !once.Swap(true) {
-			close(finish)
-		}
-	}))
-	got, err := send(second, post(client.WithKey(t.Context(), "k"), s.URL, "{}"))
-	require.NoError(t, err)
-	require.NoError(t, <-first)
-	require.Equal(t, "done", got.body)
-	require.True(t, client.Replayed(got.resp))
-	require.EqualValues(t, 1, runs.Load())
 }
 
 // A record that cannot be read does not tell whether anything has run. It may even be a
@@ -403,8 +358,7 @@ func TestUnreadableRecordIsNotAnExecutedRequest(t *testing.T) {
 		w.Header().Set(problem.Header, string(problem.AnswerUnreadable))
 		w.WriteHeader(http.StatusInternalServerError)
 	}))
-	_, err := send(newTransport(t, newBase(t), quick), post(client.WithKey(t.Context(), "k"), s.URL, "body"))
-	require.ErrorIs(t, err, client.ErrHeld)
+	err := fails(t, newTransport(t, newBase(t), quick), post(client.WithKey(t.Context(), "k"), s.URL, "body"), client.ErrHeld)
 	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
 	require.NotErrorIs(t, err, client.ErrAnswerLost)
 }

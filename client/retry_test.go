@@ -31,28 +31,24 @@ func TestOneKeyAndOneBodyForAllAttempts(t *testing.T) {
 		"none":       func() io.Reader { return nil },
 		"NoBody":     func() io.Reader { return http.NoBody },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				base := answering(answer{err: errReset}, answer{status: 503, body: "busy"}, refused(409, "in-flight", "Retry-After", "1"),
-					answer{status: 429, body: strings.Repeat("x", 200<<10), chunks: true}, answer{status: 201, body: "done"})
-				e := new(events)
-				r := request(t.Context(), http.MethodPost, place, body())
-				got, err := send(newTransport(t, base, client.WithObserver(e.observe)), r)
-				require.NoError(t, err)
-				require.Equal(t, "done", got.body)
-				key := base.requireOneKey(t, 5)
-				require.Equal(t, key, got.resp.Request.Header.Get(keyField), "the caller can see the key")
-				require.NoError(t, got.resp.Request.Context().Err())
-				require.Empty(t, r.Header, "the caller's request was changed")
-				base.requireBodiesDone(t)
-				if strings.Contains(name, "o") && body() != nil && body() != http.NoBody {
-					require.Equal(t, "body", base.requests()[0].body)
-				}
-				require.Len(t, e.of(client.EventAttempt), 5)
-				require.Len(t, e.of(client.EventRetry), 4)
-				require.Empty(t, e.of(client.EventGaveUp))
-			})
+		bubble(t, name, func(t *testing.T) {
+			base := answering(answer{err: errReset}, answer{status: 503, body: "busy"}, refused(409, "in-flight", "Retry-After", "1"),
+				answer{status: 429, body: strings.Repeat("x", 200<<10), chunks: true}, answer{status: 201, body: "done"})
+			e := new(events)
+			r := request(t.Context(), http.MethodPost, place, body())
+			got := answered(t, newTransport(t, base, client.WithObserver(e.observe)), r)
+			require.Equal(t, "done", got.body)
+			key := base.requireOneKey(t, 5)
+			require.Equal(t, key, got.resp.Request.Header.Get(keyField), "the caller can see the key")
+			require.NoError(t, got.resp.Request.Context().Err())
+			require.Empty(t, r.Header, "the caller's request was changed")
+			base.requireBodiesDone(t)
+			if strings.Contains(name, "o") && body() != nil && body() != http.NoBody {
+				require.Equal(t, "body", base.requests()[0].body)
+			}
+			require.Len(t, e.of(client.EventAttempt), 5)
+			require.Len(t, e.of(client.EventRetry), 4)
+			require.Empty(t, e.of(client.EventGaveUp))
 		})
 	}
 }
@@ -68,8 +64,7 @@ func TestPausesAreRandomAndDouble(t *testing.T) {
 			transport := newTransport(t, answering(answer{status: 503}), client.WithObserver(e.observe),
 				client.WithAttempts(retries+1), client.WithBackoff(100*time.Millisecond, 2*time.Second), client.WithRetryBudget(100, 100))
 			start := time.Now()
-			_, err := send(transport, post(t.Context(), place, "{}"))
-			require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+			fails(t, transport, post(t.Context(), place, "{}"), client.ErrOutcomeUnknown)
 			var waited time.Duration
 			for i, retry := range e.of(client.EventRetry) {
 				longest[i] = max(longest[i], retry.Wait)
@@ -109,16 +104,12 @@ func TestRetryAfterIsTheLeast(t *testing.T) {
 		"neither":              {503, func() map[string]string { return map[string]string{"Retry-After": "soon"} }, 0},
 		"negative":             {503, func() map[string]string { return map[string]string{"Retry-After": "-7"} }, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				base := answering(answer{status: c.status, header: c.header()}, answer{status: 201})
-				start := time.Now()
-				_, err := send(newTransport(t, base, client.WithBackoff(time.Second, time.Second)), post(t.Context(), place, "{}"))
-				require.NoError(t, err)
-				require.GreaterOrEqual(t, time.Since(start), c.want)
-				require.Less(t, time.Since(start), c.want+time.Second)
-			})
+		bubble(t, name, func(t *testing.T) {
+			base := answering(answer{status: c.status, header: c.header()}, answer{status: 201})
+			start := time.Now()
+			answered(t, newTransport(t, base, client.WithBackoff(time.Second, time.Second)), post(t.Context(), place, "{}"))
+			require.GreaterOrEqual(t, time.Since(start), c.want)
+			require.Less(t, time.Since(start), c.want+time.Second)
 		})
 	}
 }
@@ -139,24 +130,20 @@ func TestNoRetryThatWouldComeTooLate(t *testing.T) {
 		"life of the key":     {"30", []client.Option{client.WithTTL(20 * time.Second)}, time.Hour, client.ReasonTTL},
 		"longer life is fine": {"30", []client.Option{client.WithTTL(40 * time.Second), client.WithAttempts(2)}, time.Hour, client.ReasonAttempts},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), c.ctx)
-				defer cancel()
-				base := answering(answer{status: 503, header: map[string]string{"Retry-After": c.after}})
-				start := time.Now()
-				_, err := send(newTransport(t, base, append(c.opts, quick)...), post(ctx, place, "{}"))
-				require.ErrorIs(t, err, client.ErrOutcomeUnknown)
-				e := failure(t, err)
-				require.Equal(t, c.reason, e.Reason)
-				require.Equal(t, c.reason == client.ReasonTTL, errors.Is(err, client.ErrKeyExpired))
-				if c.reason != client.ReasonAttempts {
-					require.Zero(t, time.Since(start))
-					require.Len(t, e.Attempts, 1)
-				}
-				base.requireBodiesDone(t)
-			})
+		bubble(t, name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), c.ctx)
+			defer cancel()
+			base := answering(answer{status: 503, header: map[string]string{"Retry-After": c.after}})
+			start := time.Now()
+			err := fails(t, newTransport(t, base, append(c.opts, quick)...), post(ctx, place, "{}"), client.ErrOutcomeUnknown)
+			e := failure(t, err)
+			require.Equal(t, c.reason, e.Reason)
+			require.Equal(t, c.reason == client.ReasonTTL, errors.Is(err, client.ErrKeyExpired))
+			if c.reason != client.ReasonAttempts {
+				require.Zero(t, time.Since(start))
+				require.Len(t, e.Attempts, 1)
+			}
+			base.requireBodiesDone(t)
 		})
 	}
 }
@@ -172,14 +159,11 @@ func TestInFlightIsWaitedForUntilTheDeadline(t *testing.T) {
 			return answer{status: 201}.response(r), nil
 		}})
 		transport := newTransport(t, base, client.WithRetryBudget(0, 0), client.WithAttempts(1))
-		got, err := send(transport, post(t.Context(), place, "{}"))
-		require.NoError(t, err)
-		require.Equal(t, 201, got.status)
+		require.Equal(t, 201, answered(t, transport, post(t.Context(), place, "{}")).status)
 
 		end = time.Now().Add(time.Hour)
 		start := time.Now()
-		_, err = send(transport, post(t.Context(), place, "{}"))
-		require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+		err := fails(t, transport, post(t.Context(), place, "{}"), client.ErrOutcomeUnknown)
 		e := failure(t, err)
 		require.Equal(t, client.ReasonTimeout, e.Reason)
 		require.Equal(t, problem.InFlight, e.Problem.Code)
@@ -196,25 +180,19 @@ func TestContextEndsTheCall(t *testing.T) {
 	}{
 		"in a pause, nothing done": {answer{status: 429, header: map[string]string{"Retry-After": "30"}}, false},
 		"in a pause":               {answer{status: 503, header: map[string]string{"Retry-After": "30"}}, true},
-		"in an attempt": {answer{do: func(r *http.Request) (*http.Response, error) {
-			<-r.Context().Done()
-			return nil, context.Cause(r.Context())
-		}}, true},
+		"in an attempt":            {silent, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancelCause(t.Context())
-				time.AfterFunc(10*time.Second, func() { cancel(reason) })
-				start := time.Now()
-				base := answering(c.answer)
-				_, err := send(newTransport(t, base), post(ctx, place, "{}"))
-				require.Equal(t, 10*time.Second, time.Since(start))
-				require.ErrorIs(t, err, reason)
-				require.Equal(t, c.unknown, errors.Is(err, client.ErrOutcomeUnknown), "%v", err)
-				require.Equal(t, client.ReasonContext, failure(t, err).Reason)
-				require.Len(t, base.requests(), 1)
-			})
+		bubble(t, name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(10*time.Second, func() { cancel(reason) })
+			start := time.Now()
+			base := answering(c.answer)
+			_, err := send(newTransport(t, base), post(ctx, place, "{}"))
+			require.Equal(t, 10*time.Second, time.Since(start))
+			require.ErrorIs(t, err, reason)
+			require.Equal(t, c.unknown, errors.Is(err, client.ErrOutcomeUnknown), "%v", err)
+			require.Equal(t, client.ReasonContext, failure(t, err).Reason)
+			require.Len(t, base.requests(), 1)
 		})
 	}
 }
@@ -223,30 +201,22 @@ func TestNothingIsSentUnderAContextThatHasEnded(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := send(newTransport(t, newBase(t)), post(ctx, "http://127.0.0.1:1/", "{}"))
-	require.ErrorIs(t, err, context.Canceled)
+	err := fails(t, newTransport(t, newBase(t)), post(ctx, "http://127.0.0.1:1/", "{}"), context.Canceled)
 	require.NotErrorIs(t, err, client.ErrOutcomeUnknown)
 }
 
 func TestAttemptThatFallsSilentIsGivenUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		silent := answer{do: func(r *http.Request) (*http.Response, error) {
-			<-r.Context().Done()
-			return nil, r.Context().Err()
-		}}
 		base := answering(silent, answer{status: 201})
 		start := time.Now()
-		got, err := send(newTransport(t, base), post(t.Context(), place, "{}"))
-		require.NoError(t, err)
-		require.Equal(t, 201, got.status)
+		require.Equal(t, 201, answered(t, newTransport(t, base), post(t.Context(), place, "{}")).status)
 		require.GreaterOrEqual(t, time.Since(start), 30*time.Second)
 		base.requireOneKey(t, 2)
 
 		base = answering(silent)
 		start = time.Now()
-		_, err = send(newTransport(t, base), post(t.Context(), place, "{}"))
-		require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+		err := fails(t, newTransport(t, base), post(t.Context(), place, "{}"), client.ErrOutcomeUnknown)
 		require.Equal(t, time.Minute, time.Since(start), "the last attempt ends at the deadline")
 		require.NotErrorIs(t, err, context.DeadlineExceeded, "it is not the caller's")
 	})
@@ -275,8 +245,7 @@ func TestIdempotentMethodsAreRetriedWithoutAKey(t *testing.T) {
 	t.Parallel()
 	for _, method := range []string{"GET", "HEAD", "OPTIONS", "PUT", "DELETE"} {
 		base := answering(answer{err: errReset}, answer{status: 503}, answer{status: 200})
-		got, err := send(newTransport(t, base, quick), request(t.Context(), method, place, strings.NewReader("body")))
-		require.NoError(t, err)
+		got := answered(t, newTransport(t, base, quick), request(t.Context(), method, place, strings.NewReader("body")))
 		require.Equal(t, 200, got.status)
 		for _, r := range base.requests() {
 			require.Empty(t, r.key)
@@ -290,26 +259,23 @@ func TestIdempotentMethodsAreRetriedWithoutAKey(t *testing.T) {
 func TestWithoutKeyTheLastResultIsReturned(t *testing.T) {
 	t.Parallel()
 	base := answering(answer{err: errReset}, answer{status: 503, body: "busy"})
-	got, err := send(newTransport(t, base, quick), request(t.Context(), http.MethodGet, place, http.NoBody))
-	require.NoError(t, err)
+	got := answered(t, newTransport(t, base, quick), request(t.Context(), http.MethodGet, place, http.NoBody))
 	require.Equal(t, "busy", got.body)
 	require.Len(t, base.requests(), 4)
 	base.requireBodiesDone(t)
 
 	base = answering(answer{err: errReset})
-	_, err = send(newTransport(t, base, quick), request(t.Context(), http.MethodGet, place, http.NoBody))
+	_, err := send(newTransport(t, base, quick), request(t.Context(), http.MethodGet, place, http.NoBody))
 	require.Equal(t, error(errReset), err)
 
 	base = answering(answer{status: 409, header: map[string]string{"Retry-After": "1"}})
-	got, err = send(newTransport(t, base, quick), request(t.Context(), http.MethodPut, place, http.NoBody))
-	require.NoError(t, err)
+	got = answered(t, newTransport(t, base, quick), request(t.Context(), http.MethodPut, place, http.NoBody))
 	require.Equal(t, 409, got.status)
 	require.Len(t, base.requests(), 1, "nothing is in flight that has no key")
 
 	for _, status := range []int{501, 505} {
 		base = answering(answer{status: status}, answer{status: 200})
-		got, err = send(newTransport(t, base, quick), request(t.Context(), http.MethodGet, place, http.NoBody))
-		require.NoError(t, err)
+		got = answered(t, newTransport(t, base, quick), request(t.Context(), http.MethodGet, place, http.NoBody))
 		require.Equal(t, status, got.status)
 		require.Len(t, base.requests(), 1, "it will not be able to next time")
 	}
@@ -332,8 +298,7 @@ func TestNoAttemptAfterALongSleep(t *testing.T) {
 					time.Sleep(c.sleep)
 				}
 			})
-			_, err := send(newTransport(t, base, suspended, client.WithTimeout(48*time.Hour)), post(t.Context(), place, "{}"))
-			require.ErrorIs(t, err, c.want)
+			err := fails(t, newTransport(t, base, suspended, client.WithTimeout(48*time.Hour)), post(t.Context(), place, "{}"), c.want)
 			require.Equal(t, reason, failure(t, err).Reason)
 			require.Len(t, base.requests(), 1)
 		})
@@ -353,8 +318,7 @@ func TestSlowAnswerDoesNotDelayTheNextAttempt(t *testing.T) {
 			return resp, nil
 		}}, answer{status: 201})
 		start := time.Now()
-		_, err := send(newTransport(t, base, quick), post(t.Context(), place, "{}"))
-		require.NoError(t, err)
+		answered(t, newTransport(t, base, quick), post(t.Context(), place, "{}"))
 		require.Less(t, time.Since(start), 9500*time.Millisecond)
 	})
 }

@@ -49,12 +49,11 @@ func TestKeylessBodyIsSentAsItComes(t *testing.T) {
 			_, _ = w.Write(make([]byte, 3<<20)) // more than is held in memory
 			_ = w.Close()
 		}()
-		got, err := send(newTransport(t, newBase(t)), request(ctx, method, s.URL, body))
-		require.NoError(t, err)
+		got := answered(t, newTransport(t, newBase(t)), request(ctx, method, s.URL, body))
 		require.Equal(t, strconv.Itoa(3<<20+1), got.body)
 
 		base := answering(answer{err: errReset}, answer{status: 201})
-		_, err = send(newTransport(t, base, quick), request(t.Context(), method, place, once("body")))
+		_, err := send(newTransport(t, base, quick), request(t.Context(), method, place, once("body")))
 		require.Equal(t, error(errReset), err, "a body that can be read once is sent once")
 		require.Len(t, base.requests(), 1)
 	}
@@ -62,10 +61,6 @@ func TestKeylessBodyIsSentAsItComes(t *testing.T) {
 
 func TestTimeoutsAreTimeouts(t *testing.T) {
 	t.Parallel()
-	silent := answer{do: func(r *http.Request) (*http.Response, error) {
-		<-r.Context().Done()
-		return nil, r.Context().Err()
-	}}
 	for name, c := range map[string]struct {
 		answer answer
 		ctx    time.Duration
@@ -145,14 +140,11 @@ func TestCutGzipAnswerIsAskedForAgain(t *testing.T) {
 		require.Empty(t, r.Header.Get("Accept-Encoding"), "the caller's request was changed")
 	}
 	require.EqualValues(t, 4, requests.Load(), "the cut answer was asked for again")
-	got, err := send(transport, post(t.Context(), s.URL+"/plain", "{}"))
-	require.NoError(t, err)
+	got := answered(t, transport, post(t.Context(), s.URL+"/plain", "{}"))
 	require.Equal(t, "gzip", got.body, "as an http.Transport asks")
-	got, err = send(transport, post(t.Context(), s.URL+"/empty", "{}"))
-	require.NoError(t, err)
+	got = answered(t, transport, post(t.Context(), s.URL+"/empty", "{}"))
 	require.Empty(t, got.body)
-	_, err = send(transport, post(t.Context(), s.URL+"/damaged", "{}"))
-	require.ErrorIs(t, err, gzip.ErrChecksum)
+	err := fails(t, transport, post(t.Context(), s.URL+"/damaged", "{}"), gzip.ErrChecksum)
 	require.ErrorIs(t, err, client.ErrOutcomeUnknown, "the error names the key")
 
 	changing := newBase(t)
@@ -160,48 +152,20 @@ func TestCutGzipAnswerIsAskedForAgain(t *testing.T) {
 		r.Header["Accept-Encoding"][0] = "changed"
 		return nil, nil
 	}
-	got, err = send(newTransport(t, changing), post(t.Context(), s.URL+"/plain", "{}"))
-	require.NoError(t, err)
+	got = answered(t, newTransport(t, changing), post(t.Context(), s.URL+"/plain", "{}"))
 	require.Equal(t, "changed", got.body)
-	got, err = send(transport, post(t.Context(), s.URL+"/plain", "{}"))
-	require.NoError(t, err)
+	got = answered(t, transport, post(t.Context(), s.URL+"/plain", "{}"))
 	require.Equal(t, "gzip", got.body, "no two requests share a value")
 
 	// Callers who deal with encodings themselves get what the server sends.
 	own := post(t.Context(), s.URL+"/whole", "{}")
 	own.Header.Set("Accept-Encoding", "gzip")
-	got, err = send(transport, own)
-	require.NoError(t, err)
+	got = answered(t, transport, own)
 	require.Equal(t, packed.String(), got.body)
 	base := newBase(t)
 	base.DisableCompression = true
-	got, err = send(newTransport(t, base), post(t.Context(), s.URL+"/whole", "{}"))
-	require.NoError(t, err)
+	got = answered(t, newTransport(t, base), post(t.Context(), s.URL+"/whole", "{}"))
 	require.Empty(t, got.body, "nothing was asked for")
-}
-
-// The context of an answer that switches protocols ends with the conversation.
-func TestContextOfAConversationEnds(t *testing.T) {
-	t.Parallel()
-	var attempt context.Context
-	conn, other := net.Pipe()
-	defer other.Close()
-	base := answering(answer{do: func(r *http.Request) (*http.Response, error) {
-		attempt = r.Context()
-		resp := answer{status: http.StatusSwitchingProtocols}.response(r)
-		resp.Body = conn
-		return resp, nil
-	}})
-	resp, err := newTransport(t, base).RoundTrip(request(t.Context(), http.MethodGet, place, http.NoBody))
-	require.NoError(t, err)
-	require.NoError(t, attempt.Err())
-	go func() { _, _ = io.WriteString(other, "ping") }()
-	got := make([]byte, 4)
-	_, err = io.ReadFull(resp.Body, got)
-	require.NoError(t, err)
-	require.Implements(t, (*io.ReadWriteCloser)(nil), resp.Body)
-	require.NoError(t, resp.Body.Close())
-	require.ErrorIs(t, attempt.Err(), context.Canceled)
 }
 
 // A body that the caller has closed, or read to its end, is not in doubt.
@@ -272,9 +236,7 @@ func TestCloseErrorOfAWholeAnswer(t *testing.T) {
 		resp.Body = badCloser{resp.Body}
 		return resp, nil
 	}})
-	got, err := send(newTransport(t, base, quick), post(t.Context(), place, "{}"))
-	require.NoError(t, err)
-	require.Equal(t, "done", got.body)
+	require.Equal(t, "done", answered(t, newTransport(t, base, quick), post(t.Context(), place, "{}")).body)
 	require.Len(t, base.requests(), 1)
 }
 
@@ -296,8 +258,7 @@ func TestBudgetIsThatOfAHost(t *testing.T) {
 		_, _ = send(transport, post(t.Context(), "http://down.test/", "{}"))
 	}
 	before := len(base.requests())
-	_, err := send(transport, post(t.Context(), "http://up.test/", "{}"))
-	require.NoError(t, err)
+	answered(t, transport, post(t.Context(), "http://up.test/", "{}"))
 	require.Len(t, base.requests(), before+4)
 }
 
@@ -305,10 +266,6 @@ func TestBudgetIsThatOfAHost(t *testing.T) {
 func TestLimitsOfACall(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		silent := answer{do: func(r *http.Request) (*http.Response, error) {
-			<-r.Context().Done()
-			return nil, r.Context().Err()
-		}}
 		try := func(a answer, l client.Limits) (*client.Error, time.Duration) {
 			start := time.Now()
 			transport := newTransport(t, answering(a), quick, client.WithRetryBudget(100, 0))
@@ -390,8 +347,7 @@ func TestErrorContinues(t *testing.T) {
 		require.ErrorIs(t, err, client.ErrOutcomeUnknown, "a 401 is not the end of it")
 		base.requireOneKey(t, 5)
 		time.Sleep(time.Hour)
-		_, err = send(transport, post(e.Context(t.Context()), place, "{}"))
-		require.ErrorIs(t, err, client.ErrKeyExpired)
+		fails(t, transport, post(e.Context(t.Context()), place, "{}"), client.ErrKeyExpired)
 		require.Len(t, base.requests(), 5)
 	})
 	_, err := send(newStranger(t, newBase(t), quick), post(t.Context(), "http://127.0.0.1:1/", "{}"))
@@ -400,20 +356,11 @@ func TestErrorContinues(t *testing.T) {
 	require.Equal(t, 401, got.status)
 }
 
-// Verdicts have names, for metrics.
-func TestVerdictsHaveNames(t *testing.T) {
-	t.Parallel()
-	for v, want := range map[client.Verdict]string{0: "none", client.Settled: "settled", client.Retry: "retry", client.InDoubt: "in-doubt", 4: "none"} {
-		require.Equal(t, want, v.String())
-	}
-}
-
 // Several observers are all told.
 func TestObserversAreAdded(t *testing.T) {
 	t.Parallel()
 	first, second := new(events), new(events)
-	_, err := send(newTransport(t, answering(answer{status: 201}), client.WithObserver(first.observe), client.WithObserver(nil), client.WithObserver(second.observe)), post(t.Context(), place, "{}"))
-	require.NoError(t, err)
+	answered(t, newTransport(t, answering(answer{status: 201}), client.WithObserver(first.observe), client.WithObserver(nil), client.WithObserver(second.observe)), post(t.Context(), place, "{}"))
 	require.Len(t, first.of(client.EventAttempt), 1)
 	require.Len(t, second.of(client.EventAttempt), 1)
 }

@@ -70,8 +70,7 @@ func TestNotExecutedIsSentAgainToAnyServer(t *testing.T) {
 	}
 	// An idempotent method is safe at any server.
 	base := answering(answer{err: errReset}, answer{status: 201})
-	_, err := send(newStranger(t, base, quick), request(client.WithKey(t.Context(), "k"), http.MethodPut, place, strings.NewReader("{}")))
-	require.NoError(t, err)
+	answered(t, newStranger(t, base, quick), request(client.WithKey(t.Context(), "k"), http.MethodPut, place, strings.NewReader("{}")))
 	base.requireOneKey(t, 2)
 }
 
@@ -119,9 +118,7 @@ func TestRouteShowsThatItHonoursKeys(t *testing.T) {
 
 	// In the same call, too: the refusal of a guard proves that there is one.
 	one := answering(refused(409, "in-flight"), answer{err: errReset}, answer{status: 201})
-	got, err := send(newStranger(t, one, quick), post(t.Context(), place, "{}"))
-	require.NoError(t, err)
-	require.Equal(t, 201, got.status)
+	require.Equal(t, 201, answered(t, newStranger(t, one, quick), post(t.Context(), place, "{}")).status)
 }
 
 // An http.Transport sends a request with the field Idempotency-Key again by itself when an
@@ -192,10 +189,9 @@ func TestDeadConnectionOfThePoolHasSentNothing(t *testing.T) {
 			return &mortal{Conn: conn, dead: &dead}, err
 		}
 		transport := newStranger(t, base, quick)
-		_, err := send(transport, request(t.Context(), http.MethodGet, s.URL, http.NoBody))
-		require.NoError(t, err)
+		answered(t, transport, request(t.Context(), http.MethodGet, s.URL, http.NoBody))
 		dead.Store(true)
-		_, err = send(transport, request(t.Context(), http.MethodPost, s.URL, strings.NewReader(body)))
+		_, err := send(transport, request(t.Context(), http.MethodPost, s.URL, strings.NewReader(body)))
 		require.NoError(t, err, "%d bytes", len(body))
 		require.EqualValues(t, 1, effects.Load())
 		require.False(t, dead.Load())
@@ -303,8 +299,7 @@ func TestEachHostHasItsOwnProfile(t *testing.T) {
 	}})
 	transport := newStranger(t, base, client.WithServer(profile.Guard(), "*"), client.WithServer(profile.PayPal(), "*.paypal.test"))
 	for _, host := range []string{"shop.test", "api.paypal.test"} {
-		_, err := send(transport, post(t.Context(), "http://"+host+"/", "{}"))
-		require.NoError(t, err)
+		answered(t, transport, post(t.Context(), "http://"+host+"/", "{}"))
 	}
 	require.Equal(t, []string{"shop.test " + keyField, "api.paypal.test Paypal-Request-Id"}, fields)
 }
@@ -315,8 +310,7 @@ func TestManyRoutes(t *testing.T) {
 	base := answering(answer{status: 201, header: map[string]string{keyField: "k"}})
 	transport := newStranger(t, base)
 	for i := range 5000 {
-		_, err := send(transport, post(client.WithKey(t.Context(), "k"), fmt.Sprintf("http://host%d.test/%d", i, i), "{}"))
-		require.NoError(t, err)
+		answered(t, transport, post(client.WithKey(t.Context(), "k"), fmt.Sprintf("http://host%d.test/%d", i, i), "{}"))
 	}
 	routes, budgets := client.Remembered(transport)
 	require.Equal(t, 4096, routes)
@@ -342,6 +336,5 @@ func TestKeyInTheBody(t *testing.T) {
 	base := answering(answer{err: errReset})
 	_, err := send(newStranger(t, base, square, quick), post(client.WithKey(t.Context(), "k"), place, `{"idempotency_key":"k"}`))
 	require.Equal(t, "k", failure(t, err).Key)
-	_, err = send(newStranger(t, base, square, quick), post(client.WithKey(t.Context(), "other"), place, `{"idempotency_key":"k"}`))
-	require.ErrorIs(t, err, client.ErrKeyInvalid)
+	fails(t, newStranger(t, base, square, quick), post(client.WithKey(t.Context(), "other"), place, `{"idempotency_key":"k"}`), client.ErrKeyInvalid)
 }

@@ -30,7 +30,6 @@ func get(h http.Handler, method string, fields ...string) *httptest.ResponseReco
 }
 
 func TestFormIsNegotiated(t *testing.T) {
-	t.Parallel()
 	h := policy.Handler(charges)
 	const page, document = "text/html; charset=utf-8", "application/json"
 	for accept, want := range map[string]string{
@@ -65,7 +64,6 @@ func TestFormIsNegotiated(t *testing.T) {
 
 // A cache may keep each form, and asks by its tag.
 func TestHandlerIsThatOfAStaticFile(t *testing.T) {
-	t.Parallel()
 	h := policy.Handler(charges)
 	tags := make(map[string]bool)
 	for _, accept := range []string{"text/html", "application/json"} {
@@ -100,7 +98,6 @@ func TestHandlerIsThatOfAStaticFile(t *testing.T) {
 }
 
 func TestRoutesMustDiffer(t *testing.T) {
-	t.Parallel()
 	nameless := charges
 	nameless.Route = ""
 	payouts := charges
@@ -114,7 +111,6 @@ func TestRoutesMustDiffer(t *testing.T) {
 
 // A problem has the statuses that the routes give it, and its usual one if none has it.
 func TestProblemHasTheStatusesOfAllRoutes(t *testing.T) {
-	t.Parallel()
 	statuses := func(n int) policy.Policy {
 		p := charges
 		p.Route = http.StatusText(n)

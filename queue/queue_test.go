@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -27,7 +28,6 @@ func newGuard(t *testing.T, opts ...idempotency.Option) *idempotency.Guard {
 
 // What becomes of a message, by how its function ends, and at its next delivery.
 func TestHandle(t *testing.T) {
-	t.Parallel()
 	down := errors.New("down")
 	gone := idempotency.Permanent(errors.New("customer is gone"))
 	limit := idempotency.WithRecovery(idempotency.HoldAfter(2))
@@ -65,7 +65,6 @@ func TestHandle(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			guard, runs := newGuard(t, tt.opts...), 0
 			for i, d := range tt.deliveries {
 				got, err := queue.Handle(t.Context(), guard, queue.Message{Queue: "orders", ID: "m"}, func(context.Context) error {
@@ -85,7 +84,6 @@ func TestHandle(t *testing.T) {
 
 // A panic tells where it was, and the guard sees an unknown outcome.
 func TestPanicOfAMessage(t *testing.T) {
-	t.Parallel()
 	events := &guardtest.Events{}
 	guard := newGuard(t, idempotency.WithObserver(events.Observe))
 	_, err := queue.Handle(t.Context(), guard, queue.Message{Queue: "q", ID: "m"}, func(context.Context) error {
@@ -101,7 +99,6 @@ func TestPanicOfAMessage(t *testing.T) {
 
 // After a panic nobody knows what was done, whatever the function has said before.
 func TestPanicEndsWhatTheFunctionHasSaid(t *testing.T) {
-	t.Parallel()
 	for _, said := range []idempotency.Outcome{idempotency.Final, idempotency.NotExecuted, idempotency.Unknown} {
 		for _, v := range []any{"a text", idempotency.Permanent(errors.New("broken"))} {
 			for recovery, want := range map[idempotency.Recovery]int{idempotency.Rerun: 3, idempotency.Hold: 1, idempotency.HoldAfter(2): 2} {
@@ -128,7 +125,6 @@ func TestPanicEndsWhatTheFunctionHasSaid(t *testing.T) {
 
 // A function that returns no error, and has said that the work is not done, gets its message again.
 func TestNoErrorIsNotYetAnAck(t *testing.T) {
-	t.Parallel()
 	for _, tt := range []struct {
 		recovery idempotency.Recovery
 		said     idempotency.Outcome
@@ -154,7 +150,6 @@ func TestNoErrorIsNotYetAnAck(t *testing.T) {
 // What another delivery, another message or the store may say, and what the same error means when it
 // comes from the function.
 func TestDispositionOf(t *testing.T) {
-	t.Parallel()
 	refused := idempotency.Result{Code: problem.InFlight}
 	for err, want := range map[error]queue.Disposition{
 		idempotency.ErrInFlight:       queue.Retry,
@@ -183,7 +178,6 @@ func TestDispositionOf(t *testing.T) {
 // A function that is refused another key has not handled its message, whatever that key's refusal means
 // for the other one.
 func TestErrorAboutAnotherKey(t *testing.T) {
-	t.Parallel()
 	large, runs := newGuard(t, idempotency.WithLimits(idempotency.Limits{ResponseBody: 1})), 0
 	other := idempotency.Key{Scope: "reports", Value: "november"}
 	handle := func() (queue.Disposition, error) {
@@ -204,7 +198,6 @@ func TestErrorAboutAnotherKey(t *testing.T) {
 
 // A message has no value that could be too large, whatever the guard keeps of other runs.
 func TestAckIsNoError(t *testing.T) {
-	t.Parallel()
 	guard, runs := newGuard(t, idempotency.WithLimits(idempotency.Limits{ResponseBody: 1})), 0
 	for range 3 {
 		todo, err := queue.Handle(t.Context(), guard, queue.Message{Queue: "q", ID: "m"}, func(context.Context) error {
@@ -219,7 +212,6 @@ func TestAckIsNoError(t *testing.T) {
 
 // What a delivery had no time to do with the value of its run, a later one can do.
 func TestHandleValue(t *testing.T) {
-	t.Parallel()
 	for name, c := range map[string]struct {
 		limit int64
 		todo  queue.Disposition
@@ -230,7 +222,6 @@ func TestHandleValue(t *testing.T) {
 		"too large": {5, queue.Park, nil, idempotency.ErrResultNotKept},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			guard, runs := newGuard(t, idempotency.WithLimits(idempotency.Limits{ResponseBody: c.limit})), 0
 			handle := func() ([]string, queue.Disposition, error) {
 				return queue.HandleValue(t.Context(), guard, queue.Message{Queue: "q", ID: "m"}, func(context.Context) ([]string, error) {
@@ -253,7 +244,6 @@ func TestHandleValue(t *testing.T) {
 
 // Messages of an unnamed queue would meet those of others, so they wait.
 func TestMessageWithoutAQueue(t *testing.T) {
-	t.Parallel()
 	got, err := queue.Handle(t.Context(), newGuard(t), queue.Message{ID: "m"}, func(context.Context) error {
 		t.Error("it ran")
 		return nil
@@ -264,7 +254,6 @@ func TestMessageWithoutAQueue(t *testing.T) {
 
 // A message that cannot be told from others is parked, and its function does not run.
 func TestMessageWithoutAnID(t *testing.T) {
-	t.Parallel()
 	guard := newGuard(t)
 	for _, id := range []string{"", strings.Repeat("x", 256)} {
 		got, err := queue.Handle(t.Context(), guard, queue.Message{Queue: "q", ID: id}, func(context.Context) error {
@@ -278,7 +267,6 @@ func TestMessageWithoutAnID(t *testing.T) {
 
 // IDs of several queues never meet, and an ID is bound to its payload.
 func TestMessagesAreToldApart(t *testing.T) {
-	t.Parallel()
 	guard, runs := newGuard(t), 0
 	handle := func(m queue.Message) queue.Disposition {
 		got, _ := queue.Handle(t.Context(), guard, m, func(context.Context) error {
@@ -310,7 +298,6 @@ func TestMessagesAreToldApart(t *testing.T) {
 
 // While one consumer has a message in hand, another leaves it alone.
 func TestMessageInHand(t *testing.T) {
-	t.Parallel()
 	guard := newGuard(t)
 	m := queue.Message{Queue: "q", ID: "m"}
 	got, err := queue.Handle(t.Context(), guard, m, func(ctx context.Context) error {
@@ -330,7 +317,6 @@ func TestMessageInHand(t *testing.T) {
 
 // A field that finds something in every element of an array makes the payload no longer.
 func TestFieldsOfManyElements(t *testing.T) {
-	t.Parallel()
 	payload := queue.Fields("items.a", "items.b")
 	body := func(last string) []byte {
 		return []byte(`{"items":[` + strings.Repeat(`{"a":1},`, 10_000) + last + `]}`)
@@ -340,4 +326,33 @@ func TestFieldsOfManyElements(t *testing.T) {
 	require.Equal(t, one, payload(body(`{"a":1,"c":4}`)))
 	require.NotEqual(t, one, payload(body(`{"a":2}`)))
 	require.NotEqual(t, one, payload(body(`{"b":1}`)))
+}
+
+// A caller that is called like the scope of a queue neither finds the records of its messages nor stands
+// in their way.
+func TestCallerIsNoQueue(t *testing.T) {
+	guard, err := idempotency.New(idempotency.NewMemoryStore(), func(r *http.Request) (string, error) {
+		user, _, _ := r.BasicAuth()
+		return user, nil
+	})
+	require.NoError(t, err)
+	requests := &guardtest.Counter{}
+	h := guard.Handler(requests)
+	message := queue.Message{Queue: "orders", ID: "1"}
+	for user, want := range map[string]int{message.Key().Scope: http.StatusForbidden, "queue:orders": http.StatusCreated, "orders": http.StatusCreated} {
+		r := httptest.NewRequest(http.MethodPost, "/orders", http.NoBody)
+		r.SetBasicAuth(user, "any")
+		r.Header.Set("Idempotency-Key", message.ID)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		require.Equal(t, want, w.Code, "%q", user)
+	}
+	require.EqualValues(t, 2, requests.Runs.Load())
+	runs := 0
+	for range 2 {
+		todo, err := queue.Handle(t.Context(), guard, message, func(context.Context) error { runs++; return nil })
+		require.NoError(t, err)
+		require.Equal(t, queue.Ack, todo)
+	}
+	require.Equal(t, 1, runs)
 }

@@ -12,9 +12,9 @@ if [ -n "$unformatted" ]; then
 	failed=1
 fi
 
-# In files with synctest, and in these folders, the tests run in bubbles, where the clock is controlled: a sleep takes
+# In files with synctest or guardtest.Bubble, and in these folders, the tests run in bubbles, where the clock is controlled: a sleep takes
 # no time. The others are of tests with servers, processes and kernels, whose clock is the machine's.
-naps=$(git grep -L 'testing/synctest' -- '*_test.go' ':!internal/simulation' ':!internal/policytest' ':!store/storetest' |
+naps=$(git grep -LE 'testing/synctest|guardtest\.Bubble' -- '*_test.go' ':!internal/simulation' ':!internal/policytest' ':!store/storetest' |
 	xargs grep -n 'time\.Sleep(' | grep -v 'of the bubble' || true)
 most=30
 if grep -v ' // ' <<<"$naps" || [ "$(wc -l <<<"$naps")" -gt "$most" ]; then

@@ -250,7 +250,6 @@ func forEachParty(t *testing.T, test func(t *testing.T, p party)) {
 	t.Helper()
 	for _, p := range parties {
 		t.Run(p.sender.Name, func(t *testing.T) {
-			t.Parallel()
 			test(t, p)
 		})
 	}
@@ -259,7 +258,6 @@ func forEachParty(t *testing.T, test func(t *testing.T, p party)) {
 // A redelivery differs in whatever the sender changes: time, signature, counters, form. It is
 // answered from the record.
 func TestRedeliveriesRunOnce(t *testing.T) {
-	t.Parallel()
 	forEachParty(t, func(t *testing.T, p party) {
 		rec := newReceiver(t, p)
 		for attempt := range 3 {
@@ -283,7 +281,6 @@ func TestRedeliveriesRunOnce(t *testing.T) {
 
 // A delivery that Verify refuses leaves no trace: the genuine one runs afterwards.
 func TestForgedDeliveriesClaimNothing(t *testing.T) {
-	t.Parallel()
 	forEachParty(t, func(t *testing.T, p party) {
 		rec := newReceiver(t, p)
 		refused := func(r *http.Request, want ...int) {
@@ -336,7 +333,6 @@ func TestForgedDeliveriesClaimNothing(t *testing.T) {
 
 // A delivery is good for as long as the tolerance says.
 func TestToleranceOfTime(t *testing.T) {
-	t.Parallel()
 	forEachParty(t, func(t *testing.T, p party) {
 		rec := newReceiver(t, p)
 		for i, off := range []time.Duration{5 * time.Minute, -5 * time.Minute} {
@@ -348,7 +344,6 @@ func TestToleranceOfTime(t *testing.T) {
 
 // While secrets are rotated, deliveries are signed with the one or the other.
 func TestRotationOfSecrets(t *testing.T) {
-	t.Parallel()
 	forEachParty(t, func(t *testing.T, p party) {
 		if p.check != nil {
 			t.Skip("no secret of this package")
@@ -364,7 +359,6 @@ func TestRotationOfSecrets(t *testing.T) {
 
 // A delivery that is signed and has no name is refused: it would run unprotected.
 func TestSignedDeliveryWithoutAName(t *testing.T) {
-	t.Parallel()
 	forEachParty(t, func(t *testing.T, p party) {
 		rec := newReceiver(t, p)
 		status, _ := rec.gets(p.deliver(p.secret, "", 0, rec.now))
@@ -376,7 +370,6 @@ func TestSignedDeliveryWithoutAName(t *testing.T) {
 
 // Where the name is not signed, a captured delivery cannot take the name of another event.
 func TestUnsignedNameIsTiedToTheBody(t *testing.T) {
-	t.Parallel()
 	forEachParty(t, func(t *testing.T, p party) {
 		if p.unsigned == "" {
 			t.Skip("the name is signed")
@@ -393,7 +386,6 @@ func TestUnsignedNameIsTiedToTheBody(t *testing.T) {
 }
 
 func TestSendersAreComplete(t *testing.T) {
-	t.Parallel()
 	require.Len(t, webhook.Senders(), len(parties))
 	var names []string
 	for _, s := range webhook.Senders() {

@@ -29,7 +29,6 @@ func newGuard(t *testing.T, opts ...idempotency.Option) *idempotency.Guard {
 }
 
 func TestWhatCannotWorkIsRefusedAtStart(t *testing.T) {
-	t.Parallel()
 	guard := newGuard(t)
 	byBody := newGuard(t, idempotency.WithKeyFunc(func(*http.Request, []byte) (string, error) { return "", nil }))
 	require.Panics(t, func() { connectidempotency.NewInterceptor(nil, connectidempotency.SharedScope) })
@@ -42,7 +41,6 @@ func TestWhatCannotWorkIsRefusedAtStart(t *testing.T) {
 }
 
 func TestDefaultOutcome(t *testing.T) {
-	t.Parallel()
 	require.Equal(t, idempotency.Final, connectidempotency.DefaultOutcome(nil))
 	require.Equal(t, idempotency.Final, connectidempotency.DefaultOutcome(connect.NewError(connect.CodeNotFound, nil)))
 	require.Equal(t, idempotency.NotExecuted, connectidempotency.DefaultOutcome(connect.NewError(connect.CodeResourceExhausted, nil)))
@@ -68,7 +66,6 @@ func serve(t *testing.T, i connect.Interceptor, level connect.IdempotencyLevel, 
 var pass = connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc { return next })
 
 func TestProcedureWithoutSideEffectsPasses(t *testing.T) {
-	t.Parallel()
 	url, keys := serve(t, connectidempotency.NewInterceptor(newGuard(t, idempotency.WithRequired(true)), connectidempotency.SharedScope),
 		connect.IdempotencyNoSideEffects, 0)
 	c := connect.NewClient[wrapperspb.Int64Value, wrapperspb.StringValue](http.DefaultClient, url,
@@ -82,7 +79,6 @@ func TestProcedureWithoutSideEffectsPasses(t *testing.T) {
 }
 
 func TestInterceptorOfAServerIsNotOneOfAClient(t *testing.T) {
-	t.Parallel()
 	url, _ := serve(t, pass, 0, 0)
 	c := connect.NewClient[wrapperspb.Int64Value, wrapperspb.StringValue](http.DefaultClient, url,
 		connect.WithInterceptors(connectidempotency.NewInterceptor(newGuard(t), connectidempotency.SharedScope)))
@@ -103,7 +99,6 @@ func retry(next connect.UnaryFunc) connect.UnaryFunc {
 }
 
 func TestClientSendsOneKeyWithEachTry(t *testing.T) {
-	t.Parallel()
 	url, keys := serve(t, pass, 0, 2)
 	c := connect.NewClient[wrapperspb.Int64Value, wrapperspb.StringValue](http.DefaultClient, url,
 		connect.WithInterceptors(connectclient.NewInterceptor(), connect.UnaryInterceptorFunc(retry)))
@@ -121,7 +116,6 @@ func TestClientSendsOneKeyWithEachTry(t *testing.T) {
 }
 
 func TestClientSendsTheChosenKey(t *testing.T) {
-	t.Parallel()
 	url, keys := serve(t, pass, 0, 0)
 	c := connect.NewClient[wrapperspb.Int64Value, wrapperspb.StringValue](http.DefaultClient, url,
 		connect.WithInterceptors(connectclient.NewInterceptor()))
@@ -145,7 +139,6 @@ func TestClientSendsTheChosenKey(t *testing.T) {
 
 // In a step, each attempt of the run sends the same keys.
 func TestClientTakesTheKeysOfAStep(t *testing.T) {
-	t.Parallel()
 	url, keys := serve(t, pass, 0, 0)
 	c := connect.NewClient[wrapperspb.Int64Value, wrapperspb.StringValue](http.DefaultClient, url,
 		connect.WithInterceptors(connectclient.NewInterceptor()))

@@ -3,8 +3,6 @@ package echo4idempotency_test
 import (
 	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -20,7 +18,6 @@ import (
 
 // TestFrame sends the requests of frametest. The guard protects a route, or a group of them.
 func TestFrame(t *testing.T) {
-	t.Parallel()
 	frametest.Run(t, frametest.Framework{
 		Serve: func(t testing.TB, app *frametest.App, guard *idempotency.Guard) string {
 			return frametest.ServeHTTP(t, server(app, func(opts ...idempotency.Option) echo.MiddlewareFunc {
@@ -48,102 +45,24 @@ func pass(next echo.HandlerFunc) echo.HandlerFunc { return next }
 
 // TestFrameAroundTheServer sends them to a server that knows nothing of the guard around it.
 func TestFrameAroundTheServer(t *testing.T) {
-	t.Parallel()
 	frametest.Run(t, frametest.Around(func(app *frametest.App) http.Handler {
 		return server(app, func(...idempotency.Option) echo.MiddlewareFunc { return pass })
 	}))
 }
 
-// server has the routes of frametest, with middleware outside the guards.
+// server has the routes of frametest, with middleware outside the guards. One guard protects a group of them.
 func server(app *frametest.App, protect func(...idempotency.Option) echo.MiddlewareFunc, outside ...echo.MiddlewareFunc) *echo.Echo {
-	e := echo.New()
-	e.Logger.SetOutput(io.Discard)
+	e := newEcho()
 	e.Use(outside...)
-
-	reply := func(c echo.Context) error {
-		r := app.Begin(c.Request().Context(), c.Param("name"))
-		maps.Copy(c.Response().Header(), r.Header)
-		defer func() { maps.Copy(c.Response().Header(), r.Trailer) }()
-		switch location := r.Header.Get("Location"); {
-		case location != "" && r.Status/100 == 3:
-			return c.Redirect(r.Status, location)
-		case r.Body == "":
-			return c.NoContent(r.Status)
-		case r.Header.Get("Content-Type") == "":
-			c.Response().WriteHeader(r.Status)
-			_, err := io.WriteString(c.Response(), r.Body)
-			return err
-		default:
-			return c.Blob(r.Status, r.Header.Get("Content-Type"), []byte(r.Body))
-		}
-	}
 	replies := e.Group("/reply", protect())
-	replies.POST("/:name", reply)
-	replies.PATCH("/:name", reply)
-	replies.GET("/:name", reply)
-	e.POST("/held/:name", reply, protect(idempotency.WithRecovery(idempotency.Hold)))
-	e.POST("/required/:name", reply, protect(idempotency.WithRequired(true)))
-
-	e.POST("/error/:name", func(c echo.Context) error {
-		r := app.Begin(c.Request().Context(), c.Param("name"))
-		if r.Status == 0 {
-			return errors.New(r.Body)
+	fail := func(status int, text string) error { return echo.NewHTTPError(status, text) }
+	frametest.EchoRoutes(app, writer, fail, func(method, path string, h func(echo.Context) error, opts ...idempotency.Option) {
+		if name, reply := strings.CutPrefix(path, "/reply"); reply {
+			replies.Add(method, name, h)
+			return
 		}
-		return echo.NewHTTPError(r.Status, r.Body)
-	}, protect())
-	e.POST("/panic/:name", func(c echo.Context) error {
-		r := app.Begin(c.Request().Context(), c.Param("name"))
-		if r.Body != "" {
-			_, _ = io.WriteString(c.Response(), r.Body)
-		}
-		panic(r.Panic)
-	}, protect())
-	e.POST("/stream/:name", func(c echo.Context) error {
-		r := app.Begin(c.Request().Context(), c.Param("name"))
-		maps.Copy(c.Response().Header(), r.Header)
-		for _, chunk := range r.Chunks {
-			_, _ = io.WriteString(c.Response(), chunk)
-			_ = http.NewResponseController(c.Response()).Flush()
-			r.Pause()
-		}
-		if r.Status != 0 {
-			return echo.NewHTTPError(r.Status, "too late")
-		}
-		return nil
-	}, protect())
-	e.POST("/request/:name", func(c echo.Context) error {
-		app.Begin(c.Request().Context(), c.Param("name"))
-		r := c.Request()
-		body, _ := io.ReadAll(r.Body)
-		session := ""
-		if cookie, err := c.Cookie("session"); err == nil {
-			session = cookie.Value
-		}
-		return c.JSON(http.StatusOK, frametest.Seen{
-			Method: r.Method, Path: r.URL.Path, Name: c.Param("name"), Query: c.QueryString(), Cookie: session,
-			Type: r.Header.Get("Content-Type"), Agent: r.UserAgent(), Many: r.Header["X-Many"], Length: r.ContentLength, Body: string(body),
-		})
-	}, protect())
-	e.POST("/form", func(c echo.Context) error {
-		app.Begin(c.Request().Context(), "form")
-		content := []byte(nil)
-		if header, err := c.FormFile("f"); err == nil {
-			f, _ := header.Open()
-			content, _ = io.ReadAll(f)
-			_ = f.Close()
-		}
-		return c.String(http.StatusOK, fmt.Sprintf("%s,%s,%s", c.FormValue("a"), c.FormValue("b"), content))
-	}, protect())
-	e.POST("/bind", func(c echo.Context) error {
-		app.Begin(c.Request().Context(), "bind")
-		var order struct {
-			Amount int `json:"amount"`
-		}
-		if err := c.Bind(&order); err != nil {
-			return err
-		}
-		return c.JSON(http.StatusCreated, order)
-	}, protect())
+		e.Add(method, path, h, protect(opts...))
+	})
 	return e
 }
 
@@ -185,7 +104,6 @@ func post(h http.Handler, path string) string {
 
 // A handler fails after the first byte. The outcome of the run is unknown.
 func TestErrorBehindTheFirstByte(t *testing.T) {
-	t.Parallel()
 	frametest.RequireHeld(t, func(guard *idempotency.Guard) http.Handler {
 		e := echo.New()
 		e.POST("/", func(c echo.Context) error {

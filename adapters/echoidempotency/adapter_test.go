@@ -1,64 +1,56 @@
 package echoidempotency_test
 
 import (
-	"context"
-	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"testing"
 
 	"github.com/labstack/echo/v5"
+	"github.com/labstack/echo/v5/middleware"
+	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
 	"example.com/idempotency/adapters/echoidempotency"
 	"example.com/idempotency/internal/frametest"
 )
 
-// TestAdapter is what holds for each framework; the rest of this file is about echo.
-func TestAdapter(t *testing.T) {
-	t.Parallel()
-	adapter().Run(t)
-}
-
-// A link is echo's context, as the tests of frametest use it.
-type link struct {
-	*echo.Context
-	next echo.HandlerFunc
-}
-
-func (l link) Next() error { return l.next(l.Context) }
-
-func (l link) Answer(status int, body string) error { return l.String(status, body) }
-
-func (l link) ReadBody() { _, _ = io.ReadAll(l.Request().Body) }
-
-func (l link) Seen() (status int, size int64) {
-	r, err := echo.UnwrapResponse(l.Response())
-	if err != nil {
-		panic(err)
-	}
-	return r.Status, r.Size
-}
-
-func (l link) Own() []any { return []any{l.Request(), l.Response()} }
-
-// asMiddleware returns a link, or a guard, as a middleware of echo.
-func asMiddleware(of any) echo.MiddlewareFunc {
-	switch of := of.(type) {
-	case *idempotency.Guard:
-		return echoidempotency.Middleware(of)
-	case frametest.Link:
-		return func(next echo.HandlerFunc) echo.HandlerFunc {
-			return func(c *echo.Context) error { return of(link{c, next}) }
+// version is echo's, as the tests of frametest use it.
+var version = &frametest.EchoVersion[*echo.Context, echo.HandlerFunc, echo.MiddlewareFunc]{
+	Module:     "echoidempotency",
+	Nil:        []func(){func() { echoidempotency.Middleware(nil) }, func() { echoidempotency.Scope(nil) }},
+	Middleware: echoidempotency.Middleware,
+	Scope:      echoidempotency.Scope,
+	Find:       echoidempotency.Context,
+	New: func() frametest.EchoServer[*echo.Context, echo.HandlerFunc, echo.MiddlewareFunc] {
+		e := newEcho()
+		return frametest.EchoServer[*echo.Context, echo.HandlerFunc, echo.MiddlewareFunc]{
+			Handler: e,
+			Use:     e.Use,
+			Add:     func(method, path string, h echo.HandlerFunc, m ...echo.MiddlewareFunc) { e.Add(method, path, h, m...) },
+			Group: func(prefix string, m ...echo.MiddlewareFunc) func(string, string, echo.HandlerFunc) {
+				g := e.Group(prefix, m...)
+				return func(method, path string, h echo.HandlerFunc) { g.Add(method, path, h) }
+			},
+			OnError: func(answer func(*echo.Context)) { e.HTTPErrorHandler = func(c *echo.Context, _ error) { answer(c) } },
 		}
-	default:
-		return of.(echo.MiddlewareFunc)
-	}
-}
-
-func handler(of frametest.Link) echo.HandlerFunc {
-	return func(c *echo.Context) error { return of(link{Context: c}) }
+	},
+	Error:       func(status int, text string) error { return echo.NewHTTPError(status, text) },
+	Wrap:        echo.WrapMiddleware,
+	WrapHandler: echo.WrapHandler,
+	Writer:      (*echo.Context).Response,
+	Seen: func(c *echo.Context) (status int, size int64) {
+		r, err := echo.UnwrapResponse(c.Response())
+		if err != nil {
+			panic(err)
+		}
+		return r.Status, r.Size
+	},
+	Replace: func(c *echo.Context, w http.ResponseWriter, r *http.Request) func() {
+		outer := c.Response()
+		c.SetRequest(r)
+		c.SetResponse(echo.NewResponse(w, c.Logger()))
+		return func() { c.SetResponse(outer) }
+	},
 }
 
 func newEcho() *echo.Echo {
@@ -67,147 +59,16 @@ func newEcho() *echo.Echo {
 	return e
 }
 
-func serve(t testing.TB, onError frametest.Link, chain ...any) string {
-	e := newEcho()
-	if onError != nil {
-		e.HTTPErrorHandler = func(c *echo.Context, _ error) { _ = onError(link{Context: c}) }
-	}
-	last := len(chain) - 1
-	var outside []echo.MiddlewareFunc
-	for _, of := range chain[:last] {
-		outside = append(outside, asMiddleware(of))
-	}
-	e.POST("/charges", handler(chain[last].(frametest.Link)), outside...)
-	return frametest.ServeHTTP(t, e) + "/charges"
-}
-
-func charged(c *echo.Context) error { return c.String(http.StatusCreated, "charged") }
-
-func adapter() frametest.Adapter {
-	return frametest.Adapter{
-		Module: "echoidempotency",
-		Serve:  serve,
-		Everywhere: func(t testing.TB, chain ...any) string {
-			e := newEcho()
-			for _, of := range chain {
-				e.Use(asMiddleware(of))
-			}
-			e.GET("/charges", charged)
-			return frametest.ServeHTTP(t, e)
-		},
-		Group: func(t testing.TB, chain ...any) string {
-			e := newEcho()
-			var all []echo.MiddlewareFunc
-			for _, of := range chain {
-				all = append(all, asMiddleware(of))
-			}
-			e.Group("/group", all...).GET("/charges", charged)
-			return frametest.ServeHTTP(t, e)
-		},
-		Error: func(status int, text string) error { return echo.NewHTTPError(status, text) },
-		Find: func(ctx context.Context) (frametest.Context, bool) {
-			c, ok := echoidempotency.Context(ctx)
-			return link{Context: c}, ok
-		},
-		Scope: func() idempotency.ScopeFunc {
-			return echoidempotency.Scope(func(*echo.Context) (string, error) { return "tenant", nil })
-		},
-		Bare:      func() http.Handler { return echo.New() },
-		Nil:       []func(){func() { echoidempotency.Middleware(nil) }, func() { echoidempotency.Scope(nil) }},
-		Misplaced: misplaced,
-		Placed: map[string]func(testing.TB, *idempotency.Guard) string{
-			"around a handler of net/http": func(t testing.TB, guard *idempotency.Guard) string {
-				e := newEcho()
-				e.POST("/charges", echo.WrapHandler(guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-					w.WriteHeader(http.StatusCreated)
-				}))))
-				return frametest.ServeHTTP(t, e) + "/charges"
-			},
-			"around the server": func(t testing.TB, guard *idempotency.Guard) string {
-				e := newEcho()
-				e.POST("/charges", charged)
-				return frametest.ServeHTTP(t, guard.Handler(http.HandlerFunc(e.ServeHTTP))) + "/charges"
-			},
-		},
-	}
-}
-
-// misplaced are what people write around echo's next. The last one answers into the record, but for the
-// errors of handlers.
-var misplaced = map[string]func(*idempotency.Guard) any{
-	"WrapMiddleware": func(g *idempotency.Guard) any { return echo.WrapMiddleware(g.Handler) },
-	"WrapMiddleware, with a function between": func(g *idempotency.Guard) any {
-		return echo.WrapMiddleware(func(next http.Handler) http.Handler { return g.Handler(http.HandlerFunc(next.ServeHTTP)) })
-	},
-	"WrapMiddleware, with a function around": func(g *idempotency.Guard) any {
-		return echo.WrapMiddleware(func(next http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				g.Handler(next).ServeHTTP(struct{ http.ResponseWriter }{w}, r)
-			})
-		})
-	},
-	"by hand": byHand(func(guarded func(http.ResponseWriter, *http.Request), c *echo.Context) {
-		guarded(c.Response(), c.Request())
-	}),
-	"by hand, in a goroutine": byHand(func(guarded func(http.ResponseWriter, *http.Request), c *echo.Context) {
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			guarded(c.Response(), c.Request())
-		}()
-		<-done
-	}),
-	"by hand, with the writer": func(g *idempotency.Guard) any {
-		return echo.MiddlewareFunc(func(next echo.HandlerFunc) echo.HandlerFunc {
-			return func(c *echo.Context) (err error) {
-				outer := c.Response()
-				defer c.SetResponse(outer)
-				g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					c.SetRequest(r)
-					c.SetResponse(echo.NewResponse(w, c.Logger()))
-					err = next(c)
-				})).ServeHTTP(outer, c.Request())
-				return err
-			}
-		})
-	},
-}
-
-func byHand(call func(func(http.ResponseWriter, *http.Request), *echo.Context)) func(*idempotency.Guard) any {
-	return func(g *idempotency.Guard) any {
-		return echo.MiddlewareFunc(func(next echo.HandlerFunc) echo.HandlerFunc {
-			return func(c *echo.Context) (err error) {
-				call(g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { err = next(c) })).ServeHTTP, c)
-				return err
-			}
-		})
-	}
+// TestAdapter is what holds for each framework; the rest of this file is about echo.
+func TestAdapter(t *testing.T) {
+	version.Adapter().Run(t)
 }
 
 // Beside a guard that only looks on, a handler can fail after it has answered, and middleware can have a
 // writer of its own.
 func TestShadowOfEchosWriter(t *testing.T) {
-	t.Parallel()
-	mapped := func(c frametest.Context) error {
-		if c.Next() != nil {
-			return echo.NewHTTPError(http.StatusTeapot, "mapped")
-		}
-		return nil
-	}
-	t.Run("after a bit", func(t *testing.T) {
-		t.Parallel()
-		adapter().Shadow(t, http.StatusAccepted, mapped, func(c frametest.Context) error {
-			return errors.Join(c.Answer(http.StatusAccepted, "a bit"), http.ErrNotSupported)
-		})
-	})
-	t.Run("another writer", func(t *testing.T) {
-		t.Parallel()
-		wrap := func(c frametest.Context) error {
-			l := c.(link)
-			l.SetResponse(struct{ wrapped }{wrapped{l.Response()}})
-			return c.Next()
-		}
-		adapter().Shadow(t, http.StatusCreated, wrap, func(c frametest.Context) error { return c.Answer(http.StatusCreated, "done") })
+	version.ShadowOfWriter(t, func(c *echo.Context) {
+		c.SetResponse(struct{ wrapped }{wrapped{c.Response()}})
 	})
 }
 
@@ -217,33 +78,10 @@ type wrapped struct{ http.ResponseWriter }
 func (w wrapped) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func TestLostContext(t *testing.T) {
-	t.Parallel()
-	for name, middleware := range map[string]func(func(http.Handler) http.Handler) echo.MiddlewareFunc{
-		"WrapMiddleware": echo.WrapMiddleware,
-		"by hand": func(timeout func(http.Handler) http.Handler) echo.MiddlewareFunc {
-			return func(next echo.HandlerFunc) echo.HandlerFunc {
-				return func(c *echo.Context) error {
-					timeout(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { _ = next(c) })).ServeHTTP(c.Response(), c.Request())
-					return nil
-				}
-			}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			frametest.LostContext(t, func(timeout func(http.Handler) http.Handler, guard *idempotency.Guard, charge frametest.Charge) http.Handler {
-				e := newEcho()
-				e.POST("/charges", func(c *echo.Context) error {
-					return charge(c, func(text string) { _ = c.String(http.StatusCreated, text) })
-				}, middleware(timeout), echoidempotency.Middleware(guard))
-				return e
-			})
-		})
-	}
+	version.LostContext(t)
 }
 
 func TestSilentRoutes(t *testing.T) {
-	t.Parallel()
 	frametest.SilentRoutes(t, func(t testing.TB, h http.Handler) string {
 		e := newEcho()
 		e.POST("/quiet", echo.WrapHandler(h))
@@ -259,4 +97,12 @@ func TestTemporaryFiles(t *testing.T) {
 		e.POST("/files", func(c *echo.Context) error { parse(c.Request()); return c.NoContent(http.StatusCreated) }, echoidempotency.Middleware(guard))
 		return frametest.ServeHTTP(t, e) + "/files"
 	})
+}
+
+func TestBodyLimitInFrontOfTheGuard(t *testing.T) {
+	guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope)
+	require.NoError(t, err)
+	e := newEcho()
+	e.POST("/charges", func(c *echo.Context) error { return c.NoContent(http.StatusCreated) }, middleware.BodyLimit(10), echoidempotency.Middleware(guard))
+	frametest.TooLarge(t, e)
 }

@@ -44,7 +44,6 @@ func declined(fiber.Ctx) error { return fiber.NewError(fiber.StatusUnprocessable
 
 // TestAdapter is what holds for each framework; the rest of this file is about fiber.
 func TestAdapter(t *testing.T) {
-	t.Parallel()
 	adapter().Run(t)
 }
 
@@ -138,7 +137,6 @@ func adapter() frametest.Adapter {
 
 // Middleware outside the guard can leave values in a context of its own, and finds that again.
 func TestContextOfOuterMiddleware(t *testing.T) {
-	t.Parallel()
 	type key struct{}
 	for name, handler := range map[string]fiber.Handler{"error": declined, "panic": func(fiber.Ctx) error { panic("bug") }} {
 		observe := func(c fiber.Ctx) error {
@@ -159,7 +157,6 @@ func TestContextOfOuterMiddleware(t *testing.T) {
 
 // What middleware outside writes behind an answer reaches its client, behind the answer.
 func TestOuterMiddlewareAddsToTheBody(t *testing.T) {
-	t.Parallel()
 	sign := func(c fiber.Ctx) error {
 		err := c.Next()
 		_, _ = c.WriteString(", signed")
@@ -186,28 +183,17 @@ func upload(t *testing.T, url, content string) frametest.Answer {
 		require.NoError(t, err)
 	}
 	require.NoError(t, w.Close())
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, &b)
-	require.NoError(t, err)
-	r.Header.Set("Content-Type", w.FormDataContentType())
-	r.Header.Set("Idempotency-Key", "upload")
-	r.Header.Set(frametest.TenantHeader, "tenant")
-	resp, err := http.DefaultClient.Do(r)
-	require.NoError(t, err)
-	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	return frametest.Answer{Status: resp.StatusCode, Body: string(body), Replayed: resp.Header.Get("Idempotent-Replayed") == "true"}
+	got, _ := frametest.PostBody(t, url, b.String(), map[string]string{"Content-Type": w.FormDataContentType()})
+	return got
 }
 
 // fasthttp parses a form before any handler runs, and keeps its parts in no order. The same form is
 // the same payload all the same.
 func TestFormsAreCompared(t *testing.T) {
-	t.Parallel()
 	for name, config := range map[string]fiber.Config{
 		"parsed": {}, "not parsed": {DisablePreParseMultipartForm: true}, "streamed": {StreamRequestBody: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			guarded, _ := newGuard(t)
 			url := serve(t, fiber.New(config), guarded, func(c fiber.Ctx) error {
 				header, err := c.FormFile("y")
@@ -229,7 +215,6 @@ func TestFormsAreCompared(t *testing.T) {
 
 // A body that fiber hands on as a stream is read by the guard, and the handler has it too.
 func TestStreamedRequest(t *testing.T) {
-	t.Parallel()
 	guard, _ := frametest.NewGuard(t, frametest.HeaderScope)
 	app := fiber.New(fiber.Config{StreamRequestBody: true})
 	echo := func(c fiber.Ctx) error { return c.Send(c.Body()) }
@@ -242,10 +227,8 @@ func TestStreamedRequest(t *testing.T) {
 
 // A stream that breaks is no answer. Bare, the client would have a part of it.
 func TestBrokenStreamIsNotRecorded(t *testing.T) {
-	t.Parallel()
 	for name, size := range map[string]int{"error": -1, "short": 100} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			guarded, _ := newGuard(t)
 			runs := 0
 			url := serve(t, fiber.New(), guarded, func(c fiber.Ctx) error {
@@ -266,7 +249,6 @@ func TestBrokenStreamIsNotRecorded(t *testing.T) {
 
 // Nothing records what goes over a connection that a handler has taken.
 func TestHijackIsRefused(t *testing.T) {
-	t.Parallel()
 	guarded, _ := newGuard(t, idempotency.WithRecovery(idempotency.Hold))
 	url := serve(t, fiber.New(), guarded, func(c fiber.Ctx) error {
 		c.RequestCtx().HijackSetNoResponse(true)
@@ -282,7 +264,6 @@ func TestHijackIsRefused(t *testing.T) {
 // A handler that drops its connection has made a run whose answer nobody gets, whatever its response
 // holds.
 func TestDroppedConnection(t *testing.T) {
-	t.Parallel()
 	for name, drop := range map[string]fiber.Handler{
 		"in silence": func(c fiber.Ctx) error { return c.Drop() },
 		"after an answer": func(c fiber.Ctx) error {
@@ -292,7 +273,6 @@ func TestDroppedConnection(t *testing.T) {
 	} {
 		for _, recovery := range []idempotency.Recovery{idempotency.Rerun, idempotency.Hold} {
 			t.Run(name+"/"+recovery.String(), func(t *testing.T) {
-				t.Parallel()
 				guarded, events := newGuard(t, idempotency.WithRecovery(recovery))
 				runs := 0
 				url := serve(t, fiber.New(), guarded, func(c fiber.Ctx) error {
@@ -321,7 +301,6 @@ func TestDroppedConnection(t *testing.T) {
 // What a handler sends at once, with c.End, is its answer. Of a stream it is only known that it was
 // sent.
 func TestEndedConnection(t *testing.T) {
-	t.Parallel()
 	for name, test := range map[string]struct {
 		send fiber.Handler
 		want frametest.Answer
@@ -336,7 +315,6 @@ func TestEndedConnection(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			guarded, _ := newGuard(t)
 			runs := 0
 			url := serve(t, fiber.New(), guarded, func(c fiber.Ctx) error {
@@ -359,7 +337,6 @@ func TestEndedConnection(t *testing.T) {
 // A handler on which the timeout has given up still runs. So its outcome is unknown, and its client
 // is not told that nothing was done.
 func TestTimeoutInside(t *testing.T) {
-	t.Parallel()
 	release, done := make(chan struct{}), make(chan struct{})
 	for name, handler := range map[string]fiber.Handler{
 		"abandoned": func(c fiber.Ctx) error {
@@ -390,7 +367,6 @@ func TestTimeoutInside(t *testing.T) {
 
 // A handler that says nothing is reported.
 func TestSilentHandlerIsReported(t *testing.T) {
-	t.Parallel()
 	guarded, events := newGuard(t, idempotency.WithSilence(idempotency.Unknown))
 	url := serve(t, fiber.New(), guarded, func(fiber.Ctx) error { return nil })
 	require.Equal(t, frametest.Answer{Status: 200}, frametest.Post(t, url))
@@ -401,7 +377,6 @@ func TestSilentHandlerIsReported(t *testing.T) {
 
 // The scope can be the user of basicauth.
 func TestScope(t *testing.T) {
-	t.Parallel()
 	guard, events := frametest.NewGuard(t, fiberidempotency.Scope(fiberidempotency.User))
 	auth := basicauth.New(basicauth.Config{Authorizer: func(user, password string, _ fiber.Ctx) bool { return user == "alice" && password == "secret" }})
 	url := serve(t, fiber.New(), auth, fiberidempotency.Middleware(guard), declined)
@@ -414,7 +389,6 @@ func TestScope(t *testing.T) {
 
 // A scope is kept for events and the log. It does not change when fiber uses its memory again.
 func TestScopeIsCopied(t *testing.T) {
-	t.Parallel()
 	guard, events := frametest.NewGuard(t, fiberidempotency.Scope(func(c fiber.Ctx) (string, error) { return c.Get("X-Tenant"), nil }))
 	url := serve(t, fiber.New(), fiberidempotency.Middleware(guard), declined)
 	client := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1}} // one connection has one memory
@@ -440,7 +414,6 @@ func TestScopeIsCopied(t *testing.T) {
 
 // Fiber serves targets that net/url cannot parse. A guard compares them as they came.
 func TestTargetThatCannotBeParsed(t *testing.T) {
-	t.Parallel()
 	guarded, _ := newGuard(t)
 	app := fiber.New()
 	app.Post("/charges/:id", guarded, func(c fiber.Ctx) error { return c.SendString(c.Params("id") + c.Query("q")) })
@@ -465,24 +438,15 @@ func TestTargetThatCannotBeParsed(t *testing.T) {
 
 // A handler may say that its answer has no type.
 func TestAnswerWithoutAType(t *testing.T) {
-	t.Parallel()
 	guarded, _ := newGuard(t)
 	url := serve(t, fiber.New(), guarded, func(c fiber.Ctx) error {
 		c.Response().Header.SetNoDefaultContentType(true)
 		return c.SendString("done")
 	})
 	for range 2 {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, http.NoBody)
-		require.NoError(t, err)
-		r.Header.Set("Idempotency-Key", "k")
-		r.Header.Set(frametest.TenantHeader, "a")
-		resp, err := http.DefaultClient.Do(r)
-		require.NoError(t, err)
-		body, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		require.Equal(t, "done", string(body))
-		require.NotContains(t, resp.Header, "Content-Type")
+		got, header := frametest.PostBody(t, url, "", nil)
+		require.Equal(t, "done", got.Body)
+		require.NotContains(t, header, "Content-Type")
 	}
 }
 

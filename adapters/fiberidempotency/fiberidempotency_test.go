@@ -23,7 +23,6 @@ import (
 
 // TestFrame sends the requests of frametest. The guard protects a route, or a group of them.
 func TestFrame(t *testing.T) {
-	t.Parallel()
 	frametest.Run(t, frametest.Framework{
 		Serve: func(t testing.TB, app *frametest.App, guard *idempotency.Guard) string {
 			return listen(t, server(app, func(opts ...idempotency.Option) fiber.Handler {

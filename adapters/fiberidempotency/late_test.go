@@ -18,7 +18,6 @@ import (
 
 // Where a handler of fiber puts a guard around what follows, fiber's own answer would go past it.
 func TestGuardByHandIsRefused(t *testing.T) {
-	t.Parallel()
 	guard, _ := frametest.NewGuard(t, frametest.HeaderScope)
 	runs := 0
 	url := serve(t, fiber.New(), func(c fiber.Ctx) (err error) {
@@ -39,7 +38,6 @@ func TestGuardByHandIsRefused(t *testing.T) {
 
 // A guard whose handler is in fiber's adaptor and in a server of net/http is refused only in the adaptor.
 func TestGuardInTwoPlaces(t *testing.T) {
-	t.Parallel()
 	guard, _ := frametest.NewGuard(t, frametest.HeaderScope)
 	h := guard.Handler(created)
 	require.Equal(t, http.StatusInternalServerError, frametest.Post(t, serve(t, fiber.New(), adaptor.HTTPHandler(h))).Status)
@@ -48,7 +46,6 @@ func TestGuardInTwoPlaces(t *testing.T) {
 
 // The run is in fiber's context, which HTTPHandlerWithContext hands on.
 func TestRunOfAHandlerOfNetHTTP(t *testing.T) {
-	t.Parallel()
 	guarded, _ := newGuard(t)
 	charge := func(w http.ResponseWriter, r *http.Request) {
 		ctx, _ := adaptor.LocalContextFromHTTPRequest(r)

@@ -22,7 +22,6 @@ import (
 // With a guard that only looks on, handlers and middleware have what they would have without it:
 // their errors, their streams, and a response that nobody has copied.
 func TestShadowChangesNothing(t *testing.T) {
-	t.Parallel()
 	untyped := func(c fiber.Ctx) error {
 		c.Response().Header.SetNoDefaultContentType(true)
 		return c.SendString("done")
@@ -46,7 +45,6 @@ func TestShadowChangesNothing(t *testing.T) {
 		}, 200, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			ask := func(guarded fiber.Handler) (answer frametest.Answer, seen string) {
 				observe := func(c fiber.Ctx) error {
 					err := c.Next()
@@ -60,8 +58,7 @@ func TestShadowChangesNothing(t *testing.T) {
 			got, seen := ask(guarded)
 			require.Equal(t, want, got)
 			require.Equal(t, wantSeen, seen)
-			require.Eventually(t, func() bool { return len(events(event.Shadow)) == 1 }, 10*time.Second, time.Millisecond)
-			e := events(event.Shadow)[0]
+			e := frametest.LastShadow(t, events, 1)
 			require.Equal(t, test.status, e.Status)
 			if test.unread {
 				require.ErrorContains(t, e.Err, "has not read the body")
@@ -76,7 +73,6 @@ func TestShadowChangesNothing(t *testing.T) {
 // Fiber's own middleware keeps answers, and no errors. Behind it, a guard that only looks on leaves
 // that so.
 func TestShadowBehindFibersOwnMiddleware(t *testing.T) {
-	t.Parallel()
 	guarded, _ := newGuard(t, idempotency.WithShadow(true))
 	runs := 0
 	app := fiber.New()
@@ -95,24 +91,20 @@ func TestShadowBehindFibersOwnMiddleware(t *testing.T) {
 
 // A guard that only looks on knows that nobody gets the answer of a handler that drops its connection.
 func TestShadowOfADroppedConnection(t *testing.T) {
-	t.Parallel()
 	guarded, events := newGuard(t, idempotency.WithShadow(true))
 	url := serve(t, fiber.New(), guarded, func(c fiber.Ctx) error { return c.Drop() })
 	require.Equal(t, frametest.Answer{}, frametest.Post(t, url), "the connection is cut")
-	require.Eventually(t, func() bool { return len(events(event.Shadow)) == 1 }, 10*time.Second, time.Millisecond)
-	require.Equal(t, idempotency.Unknown, events(event.Shadow)[0].Outcome)
+	require.Equal(t, idempotency.Unknown, frametest.LastShadow(t, events, 1).Outcome)
 }
 
 // A timeout outside answers while the handler still runs. A guard that only looks on leaves the
 // response alone then.
 func TestShadowBehindATimeout(t *testing.T) {
-	t.Parallel()
 	guarded, events := newGuard(t, idempotency.WithShadow(true))
 	url := serve(t, fiber.New(), timeout.New(fiber.Ctx.Next, timeout.Config{Timeout: 20 * time.Millisecond}), guarded, func(c fiber.Ctx) error {
 		<-c.Context().Done()
 		return c.Context().Err()
 	})
 	require.Equal(t, http.StatusRequestTimeout, frametest.Post(t, url).Status)
-	require.Eventually(t, func() bool { return len(events(event.Shadow)) == 1 }, 10*time.Second, time.Millisecond)
-	require.Equal(t, idempotency.Unknown, events(event.Shadow)[0].Outcome)
+	require.Equal(t, idempotency.Unknown, frametest.LastShadow(t, events, 1).Outcome)
 }

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gin-gonic/gin"
 	"github.com/stretchr/testify/require"
@@ -37,7 +36,6 @@ func newGuard(t *testing.T, opts ...idempotency.Option) (gin.HandlerFunc, func(e
 // Middleware outside the guard keeps its own request and writer, and can answer for a handler that
 // has panicked.
 func TestOuterMiddlewareSeesTheAnswer(t *testing.T) {
-	t.Parallel()
 	var statuses, sizes []int
 	observe := func(c *gin.Context) {
 		request, writer := c.Request, c.Writer
@@ -71,7 +69,6 @@ func TestOuterMiddlewareSeesTheAnswer(t *testing.T) {
 
 // A handler gets the same from the middleware's writer as from gin's own.
 func TestWriterBehavesAsGins(t *testing.T) {
-	t.Parallel()
 	for name, handler := range map[string]gin.HandlerFunc{
 		"nothing":      func(*gin.Context) {},
 		"status alone": func(c *gin.Context) { c.Status(http.StatusNoContent) },
@@ -97,7 +94,6 @@ func TestWriterBehavesAsGins(t *testing.T) {
 		"error with a status": func(c *gin.Context) { _ = c.AbortWithError(http.StatusConflict, http.ErrNotSupported) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			type view struct {
 				status, size int
 				written      bool
@@ -124,7 +120,6 @@ func TestWriterBehavesAsGins(t *testing.T) {
 // An error that a middleware outside answers is not lost: the client has its answer, nothing is
 // recorded, and the guard says what to do.
 func TestErrorAnsweredOutsideIsReported(t *testing.T) {
-	t.Parallel()
 	guarded, events := newGuard(t, idempotency.WithRecovery(idempotency.Hold))
 	url := serve(t, answerErrors, guarded, func(c *gin.Context) { _ = c.Error(http.ErrNotSupported) })
 	require.Equal(t, frametest.Answer{Status: 500, Body: `{"error":"feature not supported"}`}, frametest.Post(t, url))
@@ -137,7 +132,6 @@ func TestErrorAnsweredOutsideIsReported(t *testing.T) {
 
 // The router answers 404 itself, and may know the route tomorrow.
 func TestNoRouteIsNotRecorded(t *testing.T) {
-	t.Parallel()
 	guarded, events := newGuard(t)
 	e := gin.New()
 	e.Use(gin.BasicAuth(gin.Accounts{"alice": "secret"}), guarded)
@@ -157,7 +151,6 @@ func TestNoRouteIsNotRecorded(t *testing.T) {
 
 // A refusal can have the format of the program's own errors.
 func TestErrorWriterFindsTheContext(t *testing.T) {
-	t.Parallel()
 	guarded, _ := newGuard(t, idempotency.WithStrictKeys(true),
 		idempotency.WithErrorWriter(func(_ http.ResponseWriter, r *http.Request, p problem.Document) {
 			c, ok := ginidempotency.Context(r.Context())
@@ -170,7 +163,6 @@ func TestErrorWriterFindsTheContext(t *testing.T) {
 
 // A guard that needs gin's context refuses requests that come without it, and says why.
 func TestScopeNeedsTheMiddleware(t *testing.T) {
-	t.Parallel()
 	guard, events := frametest.NewGuard(t, ginidempotency.Scope(ginidempotency.User))
 	e := gin.New()
 	e.POST("/charges", func(*gin.Context) { t.Error("the handler runs") })
@@ -191,7 +183,6 @@ func TestScopeNeedsTheMiddleware(t *testing.T) {
 // and its answer goes past the guard. Nothing runs, with gin.Recovery and without. The log says what
 // to do.
 func TestNaiveMiddlewareIsRefused(t *testing.T) {
-	t.Parallel()
 	for name, naive := range map[string]func(*idempotency.Guard) gin.HandlerFunc{
 		"as it comes to mind": func(guard *idempotency.Guard) gin.HandlerFunc {
 			return func(c *gin.Context) {
@@ -226,7 +217,6 @@ func TestNaiveMiddlewareIsRefused(t *testing.T) {
 	} {
 		for _, recovers := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, recovers %t", name, recovers), func(t *testing.T) {
-				t.Parallel()
 				guard, events := frametest.NewGuard(t, frametest.HeaderScope)
 				runs := 0
 				e := gin.New()
@@ -262,7 +252,6 @@ func TestNaiveMiddlewareIsRefused(t *testing.T) {
 
 // Handlers of net/http are the last ones of their chains, and need no module.
 func TestWrappedHandlersArePlacedRight(t *testing.T) {
-	t.Parallel()
 	for name, wrap := range map[string]func(http.Handler) gin.HandlerFunc{
 		"handler":  gin.WrapH,
 		"function": func(h http.Handler) gin.HandlerFunc { return gin.WrapF(h.ServeHTTP) },
@@ -271,7 +260,6 @@ func TestWrappedHandlersArePlacedRight(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			guard, _ := frametest.NewGuard(t, frametest.HeaderScope)
 			url := serve(t, wrap(guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				w.WriteHeader(http.StatusCreated)
@@ -285,7 +273,6 @@ func TestWrappedHandlersArePlacedRight(t *testing.T) {
 // Engine.HandleContext gives the context a writer past the guard. The client has its answer, and
 // retries are told that it was not kept. They are not given an empty 200.
 func TestHandleContextIsReported(t *testing.T) {
-	t.Parallel()
 	for _, target := range []string{"/open", "/protected"} {
 		guarded, events := newGuard(t)
 		runs := 0
@@ -317,7 +304,6 @@ func TestHandleContextIsReported(t *testing.T) {
 // gin's own example. A status that they have only set can still be replaced. It is the same as without a
 // guard, but that a retry does not have what was added outside.
 func TestSentStatusStands(t *testing.T) {
-	t.Parallel()
 	errorHandler := func(c *gin.Context) { // of gin's documentation
 		c.Next()
 		if len(c.Errors) > 0 {
@@ -367,7 +353,6 @@ func TestSentStatusStands(t *testing.T) {
 
 // What a middleware outside writes behind an empty answer reaches its client.
 func TestBodyAddedOutsideIsNotCutOff(t *testing.T) {
-	t.Parallel()
 	guarded, _ := newGuard(t)
 	url := serve(t, func(c *gin.Context) {
 		c.Next()
@@ -382,7 +367,6 @@ func TestBodyAddedOutsideIsNotCutOff(t *testing.T) {
 // With a guard that only looks on, handlers and middleware have the writer that they would have
 // without it: it sends the header as late, and Errors are answered as outside.
 func TestShadowChangesNothing(t *testing.T) {
-	t.Parallel()
 	encode := func(c *gin.Context) { // like gin-contrib/gzip, with its header at the first byte
 		c.Writer = &encoder{c.Writer}
 		c.Next()
@@ -405,7 +389,6 @@ func TestShadowChangesNothing(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			ask := func(guarded gin.HandlerFunc) (frametest.Answer, []int, string) {
 				var seen []int
 				var encoding string
@@ -434,8 +417,7 @@ func TestShadowChangesNothing(t *testing.T) {
 			require.Equal(t, want, got)
 			require.Equal(t, wantSeen, seen)
 			require.Equal(t, wantEncoding, encoding)
-			require.Eventually(t, func() bool { return len(events(event.Shadow)) == 1 }, 10*time.Second, time.Millisecond)
-			e := events(event.Shadow)[0]
+			e := frametest.LastShadow(t, events, 1)
 			require.Equal(t, event.Run, e.Would)
 			require.NoError(t, e.Err)
 			if !strings.HasPrefix(name, "error") { // the others are answered outside
@@ -457,22 +439,19 @@ func (e *encoder) Write(p []byte) (int, error) {
 
 // A guard that only looks on knows that the router's own answers are not recorded.
 func TestShadowOfNoRoute(t *testing.T) {
-	t.Parallel()
 	guarded, events := newGuard(t, idempotency.WithShadow(true))
 	e := gin.New()
 	e.Use(gin.BasicAuth(gin.Accounts{"alice": "secret"}), guarded, func(c *gin.Context) { _, _ = io.ReadAll(c.Request.Body) })
 	url := frametest.ServeHTTP(t, e) + "/charges"
 	for n := 1; n <= 2; n++ {
 		require.Equal(t, http.StatusNotFound, frametest.Post(t, url).Status)
-		require.Eventually(t, func() bool { return len(events(event.Shadow)) == n }, 10*time.Second, time.Millisecond)
-		e := events(event.Shadow)[n-1]
+		e := frametest.LastShadow(t, events, n)
 		require.Equal(t, event.Run, e.Would)
 		require.NoError(t, e.Err)
 	}
 }
 
 func TestSilentRoutes(t *testing.T) {
-	t.Parallel()
 	frametest.SilentRoutes(t, func(t testing.TB, h http.Handler) string {
 		e := gin.New()
 		e.POST("/quiet", gin.WrapH(h))

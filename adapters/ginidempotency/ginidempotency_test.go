@@ -26,7 +26,6 @@ func TestMain(m *testing.M) {
 
 // TestFrame sends the requests of frametest. The guard protects a route, or a group of them.
 func TestFrame(t *testing.T) {
-	t.Parallel()
 	frametest.Run(t, frametest.Framework{
 		Serve: func(t testing.TB, app *frametest.App, guard *idempotency.Guard) string {
 			return frametest.ServeHTTP(t, engine(app, func(opts ...idempotency.Option) gin.HandlerFunc {
@@ -49,7 +48,6 @@ func TestFrame(t *testing.T) {
 
 // TestFrameAroundTheEngine sends them to an engine that knows nothing of the guard around it.
 func TestFrameAroundTheEngine(t *testing.T) {
-	t.Parallel()
 	frametest.Run(t, frametest.Around(func(app *frametest.App) http.Handler {
 		return engine(app, func(...idempotency.Option) gin.HandlerFunc { return func(*gin.Context) {} })
 	}))
@@ -194,7 +192,6 @@ func post(h http.Handler, path string) string {
 
 // A recovery inside the guard answers 500 after the first byte. The outcome of the run is unknown.
 func TestRecoveryBehindTheFirstByte(t *testing.T) {
-	t.Parallel()
 	frametest.RequireHeld(t, func(guard *idempotency.Guard) http.Handler {
 		engine := gin.New()
 		engine.POST("/", ginidempotency.Middleware(guard), gin.RecoveryWithWriter(io.Discard), func(c *gin.Context) {
@@ -207,7 +204,6 @@ func TestRecoveryBehindTheFirstByte(t *testing.T) {
 
 // gin reads a body by its type, and a type in upper case as a form, so that the query decides who is paid.
 func TestTypeInUpperCaseIsAnotherPayload(t *testing.T) {
-	t.Parallel()
 	guarded, _ := newGuard(t, idempotency.WithFingerprint(idempotency.JSONFingerprint))
 	url := serve(t, guarded, func(c *gin.Context) {
 		var o struct {
@@ -216,22 +212,10 @@ func TestTypeInUpperCaseIsAnotherPayload(t *testing.T) {
 		_ = c.ShouldBind(&o)
 		c.String(http.StatusCreated, o.To)
 	})
-	pay := func(contentType string) (status int, answer string) {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"?to=mallory", strings.NewReader(`{"to":"bob"}`))
-		require.NoError(t, err)
-		r.SetBasicAuth("alice", "secret")
-		r.Header.Set("Content-Type", contentType)
-		r.Header.Set("Idempotency-Key", "k")
-		resp, err := http.DefaultClient.Do(r)
-		require.NoError(t, err)
-		defer resp.Body.Close()
-		body, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		return resp.StatusCode, string(body)
+	pay := func(contentType string) frametest.Answer {
+		got, _ := frametest.PostBody(t, url+"?to=mallory", `{"to":"bob"}`, map[string]string{"Content-Type": contentType})
+		return got
 	}
-	status, answer := pay("application/json")
-	require.Equal(t, http.StatusCreated, status)
-	require.Equal(t, "bob", answer)
-	status, _ = pay("Application/JSON")
-	require.Equal(t, http.StatusConflict, status)
+	require.Equal(t, frametest.Answer{Status: http.StatusCreated, Body: "bob"}, pay("application/json"))
+	require.Equal(t, http.StatusConflict, pay("Application/JSON").Status)
 }

@@ -35,7 +35,6 @@ func newGuard(t *testing.T, opts ...idempotency.Option) *idempotency.Guard {
 }
 
 func TestWhatCannotWorkIsRefusedAtStart(t *testing.T) {
-	t.Parallel()
 	guard := newGuard(t)
 	byBody := newGuard(t, idempotency.WithKeyFunc(func(*http.Request, []byte) (string, error) { return "", nil }))
 	require.Panics(t, func() { grpcidempotency.NewInterceptors(nil, grpcidempotency.SharedScope) })
@@ -44,7 +43,6 @@ func TestWhatCannotWorkIsRefusedAtStart(t *testing.T) {
 }
 
 func TestDefaultOutcome(t *testing.T) {
-	t.Parallel()
 	require.Equal(t, idempotency.Final, grpcidempotency.DefaultOutcome(nil))
 	require.Equal(t, idempotency.Final, grpcidempotency.DefaultOutcome(status.Error(codes.NotFound, "")))
 	require.Equal(t, idempotency.NotExecuted, grpcidempotency.DefaultOutcome(status.Error(codes.ResourceExhausted, "")))
@@ -53,7 +51,6 @@ func TestDefaultOutcome(t *testing.T) {
 
 // What is called without a server, in tests for example, works too.
 func TestCallWithoutAServer(t *testing.T) {
-	t.Parallel()
 	unary, _ := grpcidempotency.NewInterceptors(newGuard(t), grpcidempotency.SharedScope)
 	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("idempotency-key", "key"))
 	runs := 0
@@ -73,7 +70,6 @@ func TestCallWithoutAServer(t *testing.T) {
 
 // A procedure with a name that is longer than the label of a route works like any other.
 func TestLongProcedure(t *testing.T) {
-	t.Parallel()
 	unary, _ := grpcidempotency.NewInterceptors(newGuard(t), grpcidempotency.SharedScope)
 	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("idempotency-key", "key"))
 	_, err := unary(ctx, wrapperspb.Int64(1), &grpc.UnaryServerInfo{FullMethod: "/" + strings.Repeat("long.", 40) + "Service/Method"},
@@ -119,7 +115,6 @@ func call(ctx context.Context, conn *grpc.ClientConn) error {
 
 // The retry policy of gRPC sends one key with each try.
 func TestClientSendsOneKeyWithEachTry(t *testing.T) {
-	t.Parallel()
 	s := &server{fail: 2}
 	conn := s.dial(t, grpc.WithDefaultServiceConfig(`{"methodConfig": [{"name": [{}], "retryPolicy": {
 		"maxAttempts": 4, "initialBackoff": "0.001s", "maxBackoff": "0.001s", "backoffMultiplier": 1, "retryableStatusCodes": ["UNAVAILABLE"]}}]}`))
@@ -132,7 +127,6 @@ func TestClientSendsOneKeyWithEachTry(t *testing.T) {
 }
 
 func TestClientSendsTheChosenKey(t *testing.T) {
-	t.Parallel()
 	s := &server{}
 	conn := s.dial(t)
 	require.NoError(t, call(client.WithKey(t.Context(), `"chosen"`), conn))
@@ -149,7 +143,6 @@ func TestClientSendsTheChosenKey(t *testing.T) {
 
 // In a step, each attempt of the run sends the same keys.
 func TestClientTakesTheKeysOfAStep(t *testing.T) {
-	t.Parallel()
 	s := &server{}
 	conn, guard, failed := s.dial(t), newGuard(t), errors.New("failed")
 	for range 2 {

@@ -26,7 +26,6 @@ type (
 
 // TestFrame sends the requests of frametest. The guard protects an operation, or a group of them.
 func TestFrame(t *testing.T) {
-	t.Parallel()
 	result := frametest.Run(t, frametest.Framework{
 		Serve: func(t testing.TB, app *frametest.App, guard *idempotency.Guard) string {
 			mux := http.NewServeMux()
@@ -56,7 +55,6 @@ func TestFrame(t *testing.T) {
 
 // TestFrameAroundTheRouter sends them to an API that knows nothing of the guard around it.
 func TestFrameAroundTheRouter(t *testing.T) {
-	t.Parallel()
 	result := frametest.Run(t, frametest.Around(func(app *frametest.App) http.Handler {
 		inner := http.NewServeMux()
 		register(humago.New(inner, config()), app, func(...idempotency.Option) huma.Middlewares { return nil })

@@ -15,7 +15,6 @@ import (
 // No function of a program can return the scope of another caller, and none needs to: it may call the
 // functions of this package, and choose among what they return.
 func TestCallerFuncOfAProgram(t *testing.T) {
-	t.Parallel()
 	bob, err := mcpidempotency.User(t.Context(), &mcp.CallToolRequest{Extra: &mcp.RequestExtra{TokenInfo: &auth.TokenInfo{UserID: "bob"}}})
 	require.NoError(t, err)
 	conversation := mcpidempotency.Conversation("stdio")
@@ -50,7 +49,6 @@ func TestCallerFuncOfAProgram(t *testing.T) {
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			w := newWorld(t, mcpidempotency.SameCall())
 			res := call(t, w.connect(t, mcpidempotency.SameCall(), c.caller), invoice, nil)
 			require.Equal(t, c.ok, !res.IsError)
@@ -64,7 +62,6 @@ func TestCallerFuncOfAProgram(t *testing.T) {
 
 // Without a key, and beside a guard that only looks on, the tool runs unprotected. Its panic does not end the server.
 func TestPanicWithoutAKeyIsAnError(t *testing.T) {
-	t.Parallel()
 	for _, shadow := range []bool{false, true} {
 		w := newWorld(t, mcpidempotency.MetaKey(), idempotency.WithShadow(shadow))
 		w.pay = func(context.Context, payment) (*mcp.CallToolResult, error) { panic("secret") }

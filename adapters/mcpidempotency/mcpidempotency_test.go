@@ -60,8 +60,14 @@ func newWorldOn(t *testing.T, st idempotency.Store, key mcpidempotency.KeyFunc, 
 // connect serves the tool in memory, and returns a client of it.
 func (w *world) connect(t *testing.T, key mcpidempotency.KeyFunc, caller mcpidempotency.CallerFunc) *mcp.ClientSession {
 	t.Helper()
+	return dial(t, w.server(key, caller))
+}
+
+// dial returns a client of a server in memory.
+func dial(t *testing.T, server *mcp.Server) *mcp.ClientSession {
+	t.Helper()
 	clientEnd, serverEnd := mcp.NewInMemoryTransports()
-	_, err := w.server(key, caller).Connect(t.Context(), serverEnd, nil)
+	_, err := server.Connect(t.Context(), serverEnd, nil)
 	require.NoError(t, err)
 	session, err := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, nil).Connect(t.Context(), clientEnd, nil)
 	require.NoError(t, err)
@@ -102,13 +108,20 @@ func text(t *testing.T, res *mcp.CallToolResult) string {
 	return res.Content[0].(*mcp.TextContent).Text
 }
 
+// requireRefused checks that a call was refused with a code, and that the tool has not run.
+func (w *world) requireRefused(t *testing.T, res *mcp.CallToolResult, code problem.Code) {
+	t.Helper()
+	require.True(t, res.IsError)
+	require.True(t, strings.HasPrefix(text(t, res), string(code)+": "), text(t, res))
+	require.Zero(t, w.runs.Load())
+}
+
 func replayed(res *mcp.CallToolResult) bool { return res.Meta[mcpidempotency.ReplayedMeta] == true }
 
 const invoice = `{"invoice":"i-1","amount":10}`
 
 // A call that is made again gets the first result, however it is spelt, and the tool runs once.
 func TestSameCall(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, mcpidempotency.SameCall())
 	first := call(t, w.session, invoice, nil)
 	require.False(t, first.IsError)
@@ -131,7 +144,6 @@ func TestSameCall(t *testing.T) {
 
 // A key that the model chooses tells two payments of the same amount apart, and is bound to one.
 func TestArgumentKey(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, mcpidempotency.ArgumentKey("nonce"))
 	a, b := `{"invoice":"i-1","amount":10,"nonce":"a"}`, `{"invoice":"i-1","amount":10,"nonce":"b"}`
 	require.False(t, replayed(call(t, w.session, a, nil)))
@@ -147,19 +159,15 @@ func TestArgumentKey(t *testing.T) {
 
 // A call whose key is malformed does not run.
 func TestMalformedKeys(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, mcpidempotency.SameCall())
 	for _, key := range []any{1, "", nil, strings.Repeat("x", 251)} {
 		res := call(t, w.session, invoice, mcp.Meta{mcpidempotency.KeyMeta: key})
-		require.True(t, res.IsError, key)
-		require.True(t, strings.HasPrefix(text(t, res), "key-invalid: "))
+		w.requireRefused(t, res, problem.KeyInvalid)
 	}
-	require.Zero(t, w.runs.Load())
 }
 
 // What does not come to Do is reported all the same. Beside a guard that only looks on, it runs.
 func TestCallsThatAreNotClaimedAreReported(t *testing.T) {
-	t.Parallel()
 	nobody := errors.New("the directory is down")
 	for name, test := range map[string]struct {
 		required bool
@@ -184,7 +192,6 @@ func TestCallsThatAreNotClaimedAreReported(t *testing.T) {
 	} {
 		for _, shadow := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, "/shadow=", shadow), func(t *testing.T) {
-				t.Parallel()
 				var events []event.Event
 				w := newWorld(t, mcpidempotency.MetaKey(), idempotency.WithRequired(test.required), idempotency.WithShadow(shadow),
 					idempotency.WithRoute("tool pay"), idempotency.WithObserver(func(_ context.Context, e event.Event) { events = append(events, e) }))
@@ -207,24 +214,19 @@ func TestCallsThatAreNotClaimedAreReported(t *testing.T) {
 
 // A model that leaves its key empty has not said that it wants no protection.
 func TestEmptyArgumentKey(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, mcpidempotency.ArgumentKey("nonce"))
 	res := call(t, w.session, `{"invoice":"i-1","amount":10,"nonce":""}`, nil)
-	require.True(t, strings.HasPrefix(text(t, res), "key-invalid: "))
-	require.Zero(t, w.runs.Load())
+	w.requireRefused(t, res, problem.KeyInvalid)
 }
 
 // A guard that requires keys refuses calls without one.
 func TestRequiredKey(t *testing.T) {
-	t.Parallel()
 	for key, field := range map[*mcpidempotency.KeyFunc]string{
 		new(mcpidempotency.ArgumentKey("nonce")): `,"nonce":"a"`, new(mcpidempotency.MetaKey()): "",
 	} {
 		w := newWorld(t, *key, idempotency.WithRequired(true))
 		res := call(t, w.session, invoice, nil)
-		require.True(t, res.IsError)
-		require.True(t, strings.HasPrefix(text(t, res), "key-missing: "))
-		require.Zero(t, w.runs.Load())
+		w.requireRefused(t, res, problem.KeyMissing)
 		var meta mcp.Meta
 		if field == "" {
 			meta = mcp.Meta{mcpidempotency.KeyMeta: "a"}
@@ -235,7 +237,6 @@ func TestRequiredKey(t *testing.T) {
 
 // What a tool says of a key that it has used itself is not said of its call.
 func TestErrorAboutAnotherKey(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, mcpidempotency.SameCall())
 	for _, err := range []error{idempotency.ErrResultNotKept, idempotency.ErrHeld, idempotency.ErrKeyReused} {
 		w.pay = func(context.Context, payment) (*mcp.CallToolResult, error) {
@@ -248,7 +249,6 @@ func TestErrorAboutAnotherKey(t *testing.T) {
 
 // The server tells clients which tools are safe to call again, and only of those.
 func TestIdempotentHint(t *testing.T) {
-	t.Parallel()
 	for key, want := range map[*mcpidempotency.KeyFunc]bool{
 		new(mcpidempotency.SameCall()): true, new(mcpidempotency.ArgumentKey("nonce")): true, new(mcpidempotency.MetaKey()): false,
 	} {
@@ -273,7 +273,6 @@ func TestIdempotentHint(t *testing.T) {
 
 // After a panic nobody knows what was done, whatever the tool has said before.
 func TestPanicEndsWhatTheToolHasSaid(t *testing.T) {
-	t.Parallel()
 	for _, said := range []idempotency.Outcome{idempotency.Final, idempotency.NotExecuted} {
 		for recovery, want := range map[idempotency.Recovery]int64{idempotency.Rerun: 3, idempotency.Hold: 1} {
 			w := newWorld(t, mcpidempotency.SameCall(), idempotency.WithRecovery(recovery))
@@ -292,7 +291,6 @@ func TestPanicEndsWhatTheToolHasSaid(t *testing.T) {
 
 // What is not definite is not recorded. What may have happened needs review under Hold.
 func TestFailures(t *testing.T) {
-	t.Parallel()
 	down := errors.New("provider is down")
 	ends := map[string]struct {
 		pay      func(context.Context, payment) (*mcp.CallToolResult, error)
@@ -309,7 +307,6 @@ func TestFailures(t *testing.T) {
 	for name, end := range ends {
 		for _, recovery := range []idempotency.Recovery{idempotency.Rerun, idempotency.Hold} {
 			t.Run(name+"/"+recovery.String(), func(t *testing.T) {
-				t.Parallel()
 				w := newWorld(t, mcpidempotency.SameCall(), idempotency.WithRecovery(recovery))
 				w.pay = end.pay
 				first := call(t, w.session, invoice, nil)
@@ -336,7 +333,6 @@ func TestFailures(t *testing.T) {
 
 // While a call is running, the same call is told to wait, and a tool has its run.
 func TestCallInFlight(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, mcpidempotency.SameCall())
 	w.pay = func(ctx context.Context, _ payment) (*mcp.CallToolResult, error) {
 		op, ok := idempotency.FromContext(ctx)
@@ -368,7 +364,6 @@ func (w *world) serveHTTP(t *testing.T, stateless bool) (connect func() *mcp.Cli
 
 // Over HTTP, two conversations never meet.
 func TestConversationsAreToldApart(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, mcpidempotency.SameCall())
 	connect := w.serveHTTP(t, false)
 	one, two := connect(), connect()
@@ -380,12 +375,9 @@ func TestConversationsAreToldApart(t *testing.T) {
 
 // A call whose conversation is not known does not run.
 func TestNoConversation(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, mcpidempotency.SameCall())
 	res := call(t, w.serveHTTP(t, true)(), invoice, nil)
-	require.True(t, res.IsError)
-	require.True(t, strings.HasPrefix(text(t, res), "scope-unresolved: "))
-	require.Zero(t, w.runs.Load())
+	w.requireRefused(t, res, problem.ScopeUnresolved)
 }
 
 // brokenStore is a store whose server is away.
@@ -402,7 +394,6 @@ type writeOnly struct {
 
 // A client gets of a protected tool what it gets of a bare one, and again.
 func TestResultsAreThoseOfTheBareTool(t *testing.T) {
-	t.Parallel()
 	output := map[string]any{"id": int64(9007199254740993), "price": 0.1}
 	for name, test := range map[string]struct {
 		result *mcp.CallToolResult
@@ -416,16 +407,10 @@ func TestResultsAreThoseOfTheBareTool(t *testing.T) {
 		"output of a type that reads nothing": {nil, writeOnly{idempotency.Final}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			ask := func(add func(*mcp.Server, *mcp.Tool)) []string {
 				server := mcp.NewServer(&mcp.Implementation{Name: "shop", Version: "1"}, nil)
 				add(server, &mcp.Tool{Name: "pay"})
-				clientEnd, serverEnd := mcp.NewInMemoryTransports()
-				_, err := server.Connect(t.Context(), serverEnd, nil)
-				require.NoError(t, err)
-				session, err := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, nil).Connect(t.Context(), clientEnd, nil)
-				require.NoError(t, err)
-				defer session.Close()
+				session := dial(t, server)
 				var answers []string
 				for range 2 {
 					res := call(t, session, invoice, nil)
@@ -475,17 +460,13 @@ func compareTools[Out any](t *testing.T, tool mcp.ToolHandlerFor[payment, Out], 
 
 // Without its store, a tool does not run, and the model does not learn where the store is.
 func TestStoreIsAway(t *testing.T) {
-	t.Parallel()
 	w := newWorldOn(t, brokenStore{idempotency.NewMemoryStore()}, mcpidempotency.SameCall())
 	res := call(t, w.session, invoice, nil)
-	require.True(t, res.IsError)
-	require.True(t, strings.HasPrefix(text(t, res), "store-unavailable: "))
+	w.requireRefused(t, res, problem.StoreUnavailable)
 	require.NotContains(t, text(t, res), "10.0.0.1")
-	require.Zero(t, w.runs.Load())
 }
 
 func TestMissingArguments(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t, mcpidempotency.SameCall())
 	require.Panics(t, func() { w.server(mcpidempotency.KeyFunc{}, mcpidempotency.Session) })
 	require.Panics(t, func() { w.server(mcpidempotency.SameCall(), nil) })

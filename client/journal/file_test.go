@@ -28,7 +28,6 @@ import (
 // each bit, but for the zeros that no line is near: there, those at the ends of each sector, and every 61st.
 // Otherwise a sample is tried, with all that is around the ends of the last line.
 func TestEveryTruncationAndBitFlip(t *testing.T) {
-	t.Parallel()
 	const entries = 50
 	path := inDir(t)
 	j := open(t, path)
@@ -96,7 +95,6 @@ var exhaustive = os.Getenv("CLIENT_EXHAUSTIVE") != ""
 // holes of whole sectors. What was being written was not acknowledged. None of the lines
 // before is lost, and the next one is whole.
 func TestJournalToleratesATornEnd(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "whole")
 	j := open(t, path)
@@ -116,13 +114,7 @@ func TestJournalToleratesATornEnd(t *testing.T) {
 		torn := filepath.Join(dir, "torn")
 		require.NoError(t, os.WriteFile(torn, data, 0o600))
 		j := open(t, torn)
-		entries, err := j.Pending(t.Context())
-		require.NoError(t, err, name)
-		got := make(map[string]string)
-		for _, e := range entries {
-			got[e.Name] = e.Key
-		}
-		require.Equal(t, want, got, name)
+		require.Equal(t, want, keysOf(t, j), name)
 		want["c"] = begin(t, j, "c").Key
 		j = reopen(t, j, torn)
 		require.Equal(t, want["c"], begin(t, j, "c").Key, name)
@@ -148,7 +140,6 @@ func TestJournalToleratesATornEnd(t *testing.T) {
 
 // A file that is no journal may be dear to somebody.
 func TestJournalLeavesOtherFilesAlone(t *testing.T) {
-	t.Parallel()
 	path := inDir(t)
 	j := open(t, path)
 	begin(t, j, "a")
@@ -191,7 +182,6 @@ func TestJournalLeavesOtherFilesAlone(t *testing.T) {
 }
 
 func TestJournalStaysSmall(t *testing.T) {
-	t.Parallel()
 	path := inDir(t)
 	j := open(t, path)
 	keep := map[string]string{"first": begin(t, j, "first").Key}
@@ -206,8 +196,7 @@ func TestJournalStaysSmall(t *testing.T) {
 		require.Less(t, info.Size(), int64(1<<20))
 	}
 	keep["last"] = begin(t, j, "last").Key
-	_, err := journal.Open(path)
-	require.ErrorIs(t, err, journal.ErrLocked, "also after the file was replaced")
+	requireRefused(t, path, journal.ErrLocked)
 	left, err := os.ReadDir(filepath.Dir(path))
 	require.NoError(t, err)
 	require.Len(t, left, 1, "and nothing is left behind")
@@ -218,7 +207,6 @@ func TestJournalStaysSmall(t *testing.T) {
 
 // Only the owner can read the file, also if another program made it.
 func TestJournalTakesPermissionsAway(t *testing.T) {
-	t.Parallel()
 	path := inDir(t)
 	j := open(t, path)
 	begin(t, j, "a")
@@ -229,29 +217,24 @@ func TestJournalTakesPermissionsAway(t *testing.T) {
 		info, err := os.Stat(path)
 		require.NoError(t, err)
 		require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
-		_, err = j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 1<<20)})
-		require.NoError(t, err)
+		outgrow(t, j)
 	}
 }
 
 // No second name of the file lets a second writer in, and nobody else's removal does.
 func TestJournalHasOneWriterUnderAnyName(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	path, second := filepath.Join(dir, "journal"), filepath.Join(dir, "second")
 	j := open(t, path)
 	key := begin(t, j, "a").Key
 	require.NoError(t, os.Link(path, second))
-	_, err := journal.Open(second)
-	require.ErrorIs(t, err, journal.ErrLocked)
+	requireRefused(t, second, journal.ErrLocked)
 	_ = os.Remove(beside(path, "lock"))
-	_, err = journal.Open(path)
-	require.ErrorIs(t, err, journal.ErrLocked)
-	_, err = j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 1<<20)})
+	requireRefused(t, path, journal.ErrLocked)
+	_, err := j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 1<<20)})
 	require.ErrorIs(t, err, journal.ErrMoved, "a new file would not be the one of the other name")
 	require.NoError(t, j.Close())
-	_, err = journal.Open(second)
-	require.ErrorIs(t, err, journal.ErrMoved)
+	requireRefused(t, second, journal.ErrMoved)
 	require.NoError(t, os.Remove(second))
 	j = open(t, path)
 	require.Equal(t, map[string]string{"a": key}, pending(t, j))
@@ -260,19 +243,16 @@ func TestJournalHasOneWriterUnderAnyName(t *testing.T) {
 	old, err := os.Open(path)
 	require.NoError(t, err)
 	defer old.Close()
-	_, err = j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 1<<20)})
-	require.NoError(t, err)
+	outgrow(t, j)
 	retired := make([]byte, 60)
 	_, err = old.ReadAt(retired, 0)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(second, retired, 0o600))
-	_, err = journal.Open(second)
-	require.ErrorIs(t, err, journal.ErrMoved)
+	requireRefused(t, second, journal.ErrMoved)
 }
 
 // A journal does not acknowledge a line that the next process would not find.
 func TestJournalThatIsMovedAwayIsBroken(t *testing.T) {
-	t.Parallel()
 	for name, move := range map[string]func(path string) error{
 		"moved":    func(path string) error { return os.Rename(path, path+".old") },
 		"removed":  os.Remove,
@@ -297,7 +277,6 @@ func TestJournalThatIsMovedAwayIsBroken(t *testing.T) {
 // A file that cannot be written anew is an error of the call that needs the room. The old
 // file is whole, nothing is left behind, and what fits is still taken.
 func TestJournalThatCannotBeWrittenAnew(t *testing.T) {
-	t.Parallel()
 	path := inDir(t)
 	j := open(t, path)
 	a := begin(t, j, "a")
@@ -308,8 +287,7 @@ func TestJournalThatCannotBeWrittenAnew(t *testing.T) {
 	b := begin(t, j, "b")
 	require.Equal(t, map[string]string{"a": a.Key, "b": b.Key}, pending(t, j))
 	require.NoError(t, os.RemoveAll(beside(path, "new")))
-	_, err = j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 1<<20)})
-	require.NoError(t, err)
+	outgrow(t, j)
 	require.NoError(t, j.Done(t.Context(), "large", nil))
 	require.Equal(t, map[string]string{"a": a.Key, "b": b.Key}, pending(t, reopen(t, j, path)))
 }
@@ -337,15 +315,12 @@ func TestJournalOnAFullDisk(t *testing.T) {
 
 // The file that is written anew is the one that was opened, and locked under any name.
 func TestJournalBehindALink(t *testing.T) {
-	t.Parallel()
 	link := inDir(t)
 	path := inDir(t)
 	require.NoError(t, os.Symlink(path, link))
 	j := open(t, link)
-	_, err := journal.Open(path)
-	require.ErrorIs(t, err, journal.ErrLocked)
-	_, err = j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 1<<20)})
-	require.NoError(t, err)
+	requireRefused(t, path, journal.ErrLocked)
+	outgrow(t, j)
 	require.NoError(t, j.Done(t.Context(), "large", nil))
 	key := begin(t, j, "a").Key
 	require.NoError(t, j.Close())
@@ -361,8 +336,7 @@ func TestJournalInARelativePlace(t *testing.T) {
 	t.Chdir(dir)
 	j := open(t, "journal")
 	t.Chdir(t.TempDir())
-	_, err := j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 1<<20)})
-	require.NoError(t, err)
+	outgrow(t, j)
 	require.NoError(t, j.Done(t.Context(), "large", nil))
 	key := begin(t, j, "a").Key
 	require.NoError(t, j.Close())
@@ -372,7 +346,6 @@ func TestJournalInARelativePlace(t *testing.T) {
 // Many who open the same path at once, while the file is made and replaced, are writers one
 // after the other, and none of them loses what another has noted.
 func TestManyOpenersAreWritersInTurn(t *testing.T) {
-	t.Parallel()
 	path := inDir(t)
 	var writers atomic.Int32
 	var mu sync.Mutex
@@ -410,13 +383,7 @@ func TestManyOpenersAreWritersInTurn(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	entries, err := open(t, path).Pending(t.Context())
-	require.NoError(t, err)
-	got := make(map[string]string)
-	for _, e := range entries {
-		got[e.Name] = e.Key
-	}
-	require.Equal(t, want, got)
+	require.Equal(t, want, keysOf(t, open(t, path)))
 	left, err := os.ReadDir(filepath.Dir(path))
 	require.NoError(t, err)
 	require.Len(t, left, 1)

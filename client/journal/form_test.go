@@ -10,7 +10,6 @@ import (
 )
 
 func TestStoredFormOfAJournal(t *testing.T) {
-	t.Parallel()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 	lines := []line{
 		{

@@ -51,23 +51,58 @@ func begin(t testing.TB, j *journal.Journal, name string) journal.Entry {
 	return e
 }
 
-// pending returns the keys of what is pending, by name.
-func pending(t testing.TB, j *journal.Journal) map[string]string {
+// outgrow begins an intent for which the file has no room, so that it is written anew.
+func outgrow(t testing.TB, j *journal.Journal) {
 	t.Helper()
-	entries, err := j.Pending(t.Context())
+	_, err := j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 1<<20)})
 	require.NoError(t, err)
+}
+
+// requireRefused checks that no journal opens a file.
+func requireRefused(t testing.TB, path string, want error) {
+	t.Helper()
+	_, err := journal.Open(path)
+	require.ErrorIs(t, err, want)
+}
+
+// entries returns what is pending, the oldest first.
+func entries(t testing.TB, j *journal.Journal) []journal.Entry {
+	t.Helper()
+	all, err := j.Pending(t.Context())
+	require.NoError(t, err)
+	return all
+}
+
+// keysOf returns the keys of what is pending, by name.
+func keysOf(t testing.TB, j *journal.Journal) map[string]string {
+	t.Helper()
 	keys := make(map[string]string)
-	for _, e := range entries {
-		require.True(t, e.Resumed)
-		require.False(t, e.Done())
-		require.Equal(t, requestOf(e.Name), e.Request)
+	for _, e := range entries(t, j) {
 		keys[e.Name] = e.Key
 	}
 	return keys
 }
 
+// pending is keysOf where all requests are those of requestOf.
+func pending(t testing.TB, j *journal.Journal) map[string]string {
+	t.Helper()
+	for _, e := range entries(t, j) {
+		require.True(t, e.Resumed)
+		require.False(t, e.Done())
+		require.Equal(t, requestOf(e.Name), e.Request)
+	}
+	return keysOf(t, j)
+}
+
+// newClient returns a client of a transport with a base.
+func newClient(t testing.TB, base http.RoundTripper, opts ...client.Option) *http.Client {
+	t.Helper()
+	transport, err := client.New(base, opts...)
+	require.NoError(t, err)
+	return &http.Client{Transport: transport}
+}
+
 func TestJournalKeepsWhatIsPending(t *testing.T) {
-	t.Parallel()
 	path := inDir(t)
 	j := open(t, path)
 	a, b := begin(t, j, "a"), begin(t, j, "b")
@@ -98,11 +133,10 @@ func TestJournalKeepsWhatIsPending(t *testing.T) {
 	j = open(t, path)
 	c := begin(t, j, "c")
 	require.Equal(t, map[string]string{"a": a.Key, "c": c.Key}, pending(t, j))
-	entries, err := j.Pending(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, []string{"a", "c"}, []string{entries[0].Name, entries[1].Name}, "the oldest first")
-	require.True(t, a.Since.Equal(entries[0].Since))
-	entries[0].Request.Body[0] = 'X'
+	left := entries(t, j)
+	require.Equal(t, []string{"a", "c"}, []string{left[0].Name, left[1].Name}, "the oldest first")
+	require.True(t, a.Since.Equal(left[0].Since))
+	left[0].Request.Body[0] = 'X'
 	require.Equal(t, a.Key, pending(t, j)["a"], "what is handed out is a copy")
 	for _, name := range []string{"", "\xff"} {
 		_, err = j.Begin(t.Context(), name, journal.Request{})
@@ -112,7 +146,6 @@ func TestJournalKeepsWhatIsPending(t *testing.T) {
 
 // Running the program again after Done charges nobody twice.
 func TestFinishedNameStaysKnown(t *testing.T) {
-	t.Parallel()
 	path := inDir(t)
 	j := open(t, path)
 	a := begin(t, j, "a")
@@ -132,15 +165,13 @@ func TestFinishedNameStaysKnown(t *testing.T) {
 	check(j)
 	j = reopen(t, j, path)
 	check(j)
-	_, err := j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 1<<20)}) // a new file
-	require.NoError(t, err)
+	outgrow(t, j)
 	require.NoError(t, j.Done(t.Context(), "large", nil))
 	check(j)
 	check(reopen(t, j, path))
 }
 
 func TestFinishedNameIsForgottenAfterItsRetention(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		path := inDir(t)
 		j := open(t, path, journal.WithRetention(time.Hour))
@@ -161,7 +192,6 @@ func TestFinishedNameIsForgottenAfterItsRetention(t *testing.T) {
 }
 
 func TestJournalIsSafeForConcurrentUse(t *testing.T) {
-	t.Parallel()
 	path := inDir(t)
 	j := open(t, path)
 	var wg sync.WaitGroup
@@ -186,7 +216,6 @@ func TestJournalIsSafeForConcurrentUse(t *testing.T) {
 
 // The body that the caller changes later is not the one that was noted.
 func TestJournalKeepsItsOwnBytes(t *testing.T) {
-	t.Parallel()
 	j := open(t, inDir(t))
 	r := requestOf("a")
 	_, err := j.Begin(t.Context(), "a", r)
@@ -197,7 +226,6 @@ func TestJournalKeepsItsOwnBytes(t *testing.T) {
 
 // A client that would send the request without its key sends nothing.
 func TestIntentIsNotSentWithoutItsKey(t *testing.T) {
-	t.Parallel()
 	j := open(t, inDir(t))
 	keep := func(context.Context, journal.Entry, *http.Response) ([]byte, error) { return nil, nil }
 	r := journal.Request{Method: http.MethodPost, URL: "http://127.0.0.1:1/"} // nobody listens there
@@ -206,14 +234,11 @@ func TestIntentIsNotSentWithoutItsKey(t *testing.T) {
 		require.ErrorIs(t, err, journal.ErrNoKey)
 		require.ErrorIs(t, j.Resume(t.Context(), c, keep), journal.ErrNoKey)
 	}
-	entries, err := j.Pending(t.Context())
-	require.NoError(t, err)
-	require.Len(t, entries, 2, "the intents stay pending")
+	require.Len(t, entries(t, j), 2, "the intents stay pending")
 }
 
 // An intent that the server has not executed, and may execute later, stays pending.
 func TestIntentThatIsNotServedStaysPending(t *testing.T) {
-	t.Parallel()
 	for status, served := range map[int]bool{
 		http.StatusTooManyRequests: false, http.StatusTooEarly: false, http.StatusTemporaryRedirect: false,
 		http.StatusPaymentRequired: true, http.StatusSeeOther: true, http.StatusNotImplemented: true,
@@ -222,9 +247,7 @@ func TestIntentThatIsNotServedStaysPending(t *testing.T) {
 		base := roundTripper(func(r *http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: status, Header: http.Header{"Location": {"/"}}, Body: http.NoBody, Request: r}, nil
 		})
-		transport, err := client.New(base, client.WithAttempts(1))
-		require.NoError(t, err)
-		c := &http.Client{Transport: transport}
+		c := newClient(t, base, client.WithAttempts(1))
 		keep := func(context.Context, journal.Entry, *http.Response) ([]byte, error) { return []byte("kept"), nil }
 		e, err := j.Do(t.Context(), c, "a", requestOf("a"), keep)
 		require.Equal(t, served, e.Done(), status)
@@ -245,16 +268,13 @@ func TestIntentThatIsNotServedStaysPending(t *testing.T) {
 // An answer that could not be kept is asked for again, and one intent that fails does not
 // hold up the others.
 func TestAnswerThatIsNotKeptIsAskedForAgain(t *testing.T) {
-	t.Parallel()
 	j := open(t, inDir(t))
 	base := roundTripper(func(r *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: 201, Header: make(http.Header), Body: http.NoBody, Request: r}, nil
 	})
-	transport, err := client.New(base)
-	require.NoError(t, err)
-	c := &http.Client{Transport: transport}
+	c := newClient(t, base)
 	full := errors.New("disk full")
-	_, err = j.Do(t.Context(), c, "a", requestOf("a"), func(context.Context, journal.Entry, *http.Response) ([]byte, error) { return nil, full })
+	_, err := j.Do(t.Context(), c, "a", requestOf("a"), func(context.Context, journal.Entry, *http.Response) ([]byte, error) { return nil, full })
 	require.ErrorIs(t, err, full)
 	begin(t, j, "b")
 	var kept []string
@@ -277,16 +297,13 @@ func TestAnswerThatIsNotKeptIsAskedForAgain(t *testing.T) {
 
 // The error of an http.Client has the address of a redirect, which a peer has sent.
 func TestJournalQuotesAPeerInBrief(t *testing.T) {
-	t.Parallel()
 	j := open(t, inDir(t))
 	base := roundTripper(func(r *http.Request) (*http.Response, error) {
 		resp := &http.Response{StatusCode: 307, Header: make(http.Header), Body: http.NoBody, Request: r}
 		resp.Header.Set("Location", "http://%"+strings.Repeat("x", 4<<20))
 		return resp, nil
 	})
-	transport, err := client.New(base)
-	require.NoError(t, err)
-	_, err = j.Do(t.Context(), &http.Client{Transport: transport}, "a", requestOf("a"), nil)
+	_, err := j.Do(t.Context(), newClient(t, base), "a", requestOf("a"), nil)
 	require.ErrorContains(t, err, "Location")
 	require.Less(t, len(err.Error()), 2<<10+100)
 }
@@ -297,22 +314,79 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 
 // The answer of an intent is that of its own request, and not of the GET to which it leads.
 func TestRedirectIsTheAnswer(t *testing.T) {
-	t.Parallel()
 	var requests []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		requests = append(requests, r.Method)
 		http.Redirect(w, r, "/paid", http.StatusSeeOther)
 	}))
 	t.Cleanup(server.Close)
-	transport, err := client.New(nil, client.WithServer(profile.Guard(), "*"))
-	require.NoError(t, err)
 	r := requestOf("a")
 	r.URL = server.URL
-	e, err := open(t, inDir(t)).Do(t.Context(), &http.Client{Transport: transport}, "a", r,
+	e, err := open(t, inDir(t)).Do(t.Context(), newClient(t, nil, client.WithServer(profile.Guard(), "*")), "a", r,
 		func(_ context.Context, _ journal.Entry, answer *http.Response) ([]byte, error) {
 			return []byte(answer.Status + " " + answer.Header.Get("Location")), nil
 		})
 	require.NoError(t, err)
 	require.Equal(t, "303 See Other /paid", string(e.Result))
 	require.Equal(t, []string{http.MethodPost}, requests)
+}
+
+// What the server has said about the life of a key is known to the next process, which does not
+// send the key after that.
+func TestJournalKnowsWhenAKeyExpires(t *testing.T) {
+	notKept := errors.New("disk full")
+	for name, status := range map[string]int{"no answer": http.StatusBadGateway, "an answer that is not kept": http.StatusCreated} {
+		t.Run(name, func(t *testing.T) {
+			path := inDir(t)
+			synctest.Test(t, func(t *testing.T) {
+				requests := 0
+				base := roundTripper(func(r *http.Request) (*http.Response, error) {
+					requests++
+					return &http.Response{
+						StatusCode: status, Header: http.Header{"Idempotency-Ttl": {"600"}}, Body: http.NoBody, Request: r,
+					}, nil
+				})
+				c := newClient(t, base, client.WithServer(profile.Guard(), "*"), client.WithAttempts(1))
+				keep := func(context.Context, journal.Entry, *http.Response) ([]byte, error) { return nil, notKept }
+
+				j := open(t, path)
+				start := time.Now()
+				e, err := j.Do(t.Context(), c, "a", requestOf("a"), keep)
+				require.Error(t, err)
+				require.True(t, e.Expires.Equal(start.Add(10*time.Minute)), e.Expires)
+
+				j = reopen(t, j, path)
+				left := entries(t, j)
+				require.Len(t, left, 1)
+				require.True(t, left[0].Expires.Equal(e.Expires))
+				require.Equal(t, requestOf("a"), left[0].Request, "the rest is as it was")
+
+				time.Sleep(9 * time.Minute) // the server says the same again, for another ten minutes
+				require.Error(t, j.Resume(t.Context(), c, keep))
+				require.Equal(t, 2, requests)
+				time.Sleep(10 * time.Minute)
+				j = reopen(t, j, path)
+				require.ErrorIs(t, j.Resume(t.Context(), c, keep), client.ErrKeyExpired)
+				require.Equal(t, 2, requests, "to the server it would be a new key")
+
+				require.NoError(t, j.Done(t.Context(), "a", []byte("looked up")))
+				require.Equal(t, "looked up", string(begin(t, j, "a").Result))
+			})
+		})
+	}
+}
+
+// A file that is written anew, because it was full, has it too.
+func TestExpiryOutlivesTheFile(t *testing.T) {
+	path := inDir(t)
+	j := open(t, path)
+	c := newClient(t, roundTripper(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusBadGateway, Header: http.Header{"Idempotency-Ttl": {"600"}}, Body: http.NoBody, Request: r}, nil
+	}), client.WithAttempts(1))
+	e, err := j.Do(t.Context(), c, "a", requestOf("a"), nil)
+	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+	require.False(t, e.Expires.IsZero())
+	outgrow(t, j)
+	j = reopen(t, j, path)
+	require.True(t, begin(t, j, "a").Expires.Equal(e.Expires))
 }

@@ -168,10 +168,8 @@ func (s *shop) requireOneEffect(t testing.TB, names []string) {
 }
 
 func TestProgramIsKilledAndResumes(t *testing.T) {
-	t.Parallel()
 	for _, moment := range []string{"opened", "begun", "sent", "executed", "answered", "done"} {
 		t.Run(moment, func(t *testing.T) {
-			t.Parallel()
 			s, url := newShop(t)
 			path := inDir(t)
 			out, killed := s.run(t, url, path, "order-17", moment, 0)
@@ -189,7 +187,6 @@ func TestProgramIsKilledAndResumes(t *testing.T) {
 // Killed at random moments and started again, again and again, the program charges each name
 // once. CLIENT_EXHAUSTIVE kills it 200 times.
 func TestProgramIsKilledAgainAndAgain(t *testing.T) {
-	t.Parallel()
 	kills := 20
 	if exhaustive {
 		kills = 200
@@ -227,7 +224,6 @@ func TestProgramIsKilledAgainAndAgain(t *testing.T) {
 // The journal of a process that lives belongs to it, and that of one that was killed does
 // not.
 func TestJournalIsLockedByALivingProcess(t *testing.T) {
-	t.Parallel()
 	waits, leave := make(chan struct{}), make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		close(waits)
@@ -239,14 +235,12 @@ func TestJournalIsLockedByALivingProcess(t *testing.T) {
 	cmd.Env = append(os.Environ(), payingClient+"="+server.URL, payingJournal+"="+path, payingNames+"=order-17")
 	require.NoError(t, cmd.Start())
 	<-waits
-	_, err := journal.Open(path)
-	require.ErrorIs(t, err, journal.ErrLocked)
+	requireRefused(t, path, journal.ErrLocked)
 	require.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	close(leave)
 	j := open(t, path)
-	entries, err := j.Pending(t.Context())
-	require.NoError(t, err)
-	require.Len(t, entries, 1)
-	require.WithinDuration(t, time.Now(), entries[0].Since, time.Minute)
+	left := entries(t, j)
+	require.Len(t, left, 1)
+	require.WithinDuration(t, time.Now(), left[0].Since, time.Minute)
 }

@@ -23,7 +23,6 @@ func beside(path, what string) string {
 
 // The next process removes the files that a killed one has left half made.
 func TestJournalRemovesLeftovers(t *testing.T) {
-	t.Parallel()
 	path := inDir(t)
 	for _, leftover := range []string{"new", "new-123", "new-old.txt"} {
 		require.NoError(t, os.WriteFile(beside(path, leftover), []byte("half"), 0o600))
@@ -41,7 +40,6 @@ func TestJournalRemovesLeftovers(t *testing.T) {
 // A journal whose name looks as if it belonged to another one keeps its file and its keys, while the
 // other one is made, opened, written anew and opened again.
 func TestJournalLeavesOtherJournalsAlone(t *testing.T) {
-	t.Parallel()
 	path := inDir(t)
 	keys := make(map[string]string)
 	for _, suffix := range []string{".new", ".new-2026", ".lock", ".journal", ".journal-new", ".journal-new-1", ".journal-lock"} {
@@ -50,8 +48,7 @@ func TestJournalLeavesOtherJournalsAlone(t *testing.T) {
 		require.NoError(t, other.Close())
 	}
 	j := open(t, path)
-	_, err := j.Begin(t.Context(), "large", journal.Request{Body: make([]byte, 1<<20)})
-	require.NoError(t, err)
+	outgrow(t, j)
 	require.NoError(t, j.Done(t.Context(), "large", nil))
 	reopen(t, j, path)
 	for other, key := range keys {
@@ -62,7 +59,6 @@ func TestJournalLeavesOtherJournalsAlone(t *testing.T) {
 // The names of the files that a journal makes for itself are refused for journals, and what has such a
 // name is left as it is.
 func TestJournalRefusesItsOwnNames(t *testing.T) {
-	t.Parallel()
 	path := inDir(t)
 	link := filepath.Join(t.TempDir(), "link")
 	for _, name := range []string{beside(path, "new"), beside(path, "new-1"), beside(path, "lock"), beside(path, "NEW-20")} {
@@ -86,7 +82,6 @@ func TestJournalRefusesItsOwnNames(t *testing.T) {
 // The name of the file that takes the place of a journal can be guessed. Whoever plants a link
 // there, before or in the middle, has nothing written through it.
 func TestJournalWritesThroughNoPlantedLink(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	victim := filepath.Join(dir, "victim")
 	require.NoError(t, os.WriteFile(victim, []byte("not yours"), 0o600))

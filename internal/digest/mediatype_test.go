@@ -1,6 +1,8 @@
 package digest_test
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"strings"
 	"testing"
 
@@ -8,7 +10,6 @@ import (
 )
 
 func TestContentTypeSpelling(t *testing.T) {
-	t.Parallel()
 	for _, tt := range []struct{ value, want string }{
 		{"", ""},
 		{" ", ""},
@@ -32,7 +33,6 @@ func TestContentTypeSpelling(t *testing.T) {
 
 // Parsers read these in different ways, and package mime refuses some of them.
 func TestContentTypeThatIsNotPlainIsKept(t *testing.T) {
-	t.Parallel()
 	for _, value := range []string{
 		"text/plain;A=b", "text/plain;a=b;C=d", "text", "text/", "/plain", "text/plain/x", "Te xt/plain", "text/plain, a/b", "text/pläin",
 		"text/plain;a", "text/plain;a=", "text/plain;=b", "text/plain;a =b", "text/plain;a= b", "text/plain;a=b c",
@@ -52,7 +52,6 @@ func TestContentTypeThatIsNotPlainIsKept(t *testing.T) {
 }
 
 func TestBoundary(t *testing.T) {
-	t.Parallel()
 	longest := strings.Repeat("b", 70)
 	for _, tt := range []struct{ value, want string }{
 		{"multipart/form-data; boundary=b", "b"},
@@ -83,6 +82,96 @@ func TestBoundary(t *testing.T) {
 	} {
 		if got := digest.Boundary(tt.value); got != tt.want {
 			t.Errorf("%q: got %q, want %q", tt.value, got, tt.want)
+		}
+	}
+}
+
+// Bodies that are not what their bytes say: compressed forms, and JSON in another charset than UTF-8.
+
+func latin1(body string) *digest.Request {
+	return &digest.Request{Method: "POST", Path: "/", ContentType: "application/json; charset=ISO-8859-1", Body: []byte(body)}
+}
+
+func coded(coding, boundary string) *digest.Request {
+	return &digest.Request{
+		Method: "POST", Path: "/", ContentType: "multipart/form-data; boundary=" + boundary, ContentEncoding: coding, Body: parcel(boundary),
+	}
+}
+
+// Every byte that is hashed is pinned, as in TestLayout.
+func TestLayoutOfCodedBodies(t *testing.T) {
+	const head, jsonBody = "\x04POST\x01/\x00", `{"b": 1.0, "a": [null]}`
+	const jsonType = "\x25" + `application/json;charset="iso-8859-1"` + "\x00"
+	selected := fields(t, "b")
+	wholeForm := "\x09idem-fp\x05r" + head + "\x21" + `multipart/form-data;boundary="zz"` + "\x04gzip" + "\x84\x01" + string(parcel("zz"))
+	for name, tt := range map[string]struct {
+		got      digest.Sum
+		version  byte
+		preimage string
+	}{
+		"form":         {digest.Raw(coded("gzip", "zz")), 5, wholeForm},
+		"as sent":      {digest.Raw(&digest.Request{Method: "POST", Path: "/", ContentEncoding: "gzip\nBR"}), 6, "\x09idem-fp\x06r" + head + "\x00\x07gzip\nBR\x00"},
+		"form, JSON":   {digest.JSON(coded("gzip", "zz")), 5, wholeForm},
+		"form, fields": {selected.Fingerprint(coded("gzip", "zz")), 5, wholeForm},
+		"JSON":         {digest.JSON(latin1(jsonBody)), 1, "\x09idem-fp\x01r" + head + jsonType + "\x17" + jsonBody},
+		"JSON, raw":    {digest.Raw(latin1(jsonBody)), 1, "\x09idem-fp\x01r" + head + jsonType + "\x17" + jsonBody},
+		"JSON, fields": {selected.Fingerprint(latin1(jsonBody)), 1, "\x09idem-fp\x01r" + head + jsonType + "\x17" + jsonBody},
+	} {
+		want := sha256.Sum256([]byte(tt.preimage))
+		want[0] = tt.version
+		if tt.got != want {
+			t.Errorf("%s: got %s, want %s", name, hex.EncodeToString(tt.got[:]), hex.EncodeToString(want[:]))
+		}
+	}
+}
+
+// What a coding or a charset hides is not compared but byte for byte, by each of the functions.
+func TestCodedBodiesCountByteForByte(t *testing.T) {
+	selected := fields(t, "a")
+	json := func(charset, body string) *digest.Request {
+		return &digest.Request{ContentType: "application/json; charset=" + charset, Body: []byte(body)}
+	}
+	for name, tt := range map[string]struct {
+		a, b *digest.Request
+		same bool // by JSON and fields
+	}{
+		"form":                     {coded("gzip", "one"), coded("gzip", "two"), false},
+		"form, unknown coding":     {coded("x", "one"), coded("x", "two"), false},
+		"form, coding behind none": {coded("identity, deflate", "one"), coded("identity, deflate", "two"), false},
+		"latin1":                   {latin1(`{"a":1}`), latin1(`{"a": 1}`), false},
+		"utf-16":                   {json("utf-16", `{"a":1}`), json("utf-16", `{"a": 1}`), false},
+		"no charset":               {json(`""`, `{"a":1}`), json(`""`, `{"a": 1}`), false},
+		"UTF-8":                    {json("UTF-8", `{"a":1}`), json("utf-8", `{"a": 1}`), true},
+		"quoted":                   {json(`"utf-8"`, `{"a":1}`), json("utf-8", `{"a": 1}`), true},
+		"its other name":           {json("UTF8", `{"a":1}`), json("utf8", `{"a": 1}`), true},
+	} {
+		if digest.Raw(tt.a) == digest.Raw(tt.b) {
+			t.Errorf("%s: raw fingerprints are equal", name)
+		}
+		if got := digest.JSON(tt.a) == digest.JSON(tt.b); got != tt.same {
+			t.Errorf("%s: fingerprints of JSON are equal: %v", name, got)
+		}
+		if got := selected.Fingerprint(tt.a) == selected.Fingerprint(tt.b); got != tt.same {
+			t.Errorf("%s: fingerprints of fields are equal: %v", name, got)
+		}
+	}
+	if a, b := digest.Checksum(coded("gzip", "one")), digest.Checksum(coded("gzip", "two")); a.Parts[4] == b.Parts[4] {
+		t.Error("checksums of compressed forms are equal")
+	}
+}
+
+// A process leaves a record alone whose version only a later one can have made.
+func TestNewerVersions(t *testing.T) {
+	for version := range 256 {
+		v := byte(version)
+		known := v <= digest.VersionAsSent || v >= digest.FirstOwnVersion
+		if digest.IsNewer(v) == known {
+			t.Errorf("version %d is newer: %v", v, !known)
+		}
+	}
+	for _, v := range []byte{digest.Raw(coded("gzip", "b"))[0], digest.JSON(latin1("{}"))[0], digest.Raw(coded(",", "b"))[0]} {
+		if !digest.CountsParts(v) || digest.IsNewer(v) {
+			t.Errorf("version %d is not one that every process compares", v)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // only returns the events of a kind.
@@ -26,7 +28,6 @@ func only(events *guardtest.Events, kind event.Kind) []event.Event {
 
 // Each event names record, scope, operation and route, so that an alert can.
 func TestEventsSayWhoseAndWhere(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var id string
 		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -75,7 +76,6 @@ func TestEventsSayWhoseAndWhere(t *testing.T) {
 
 // Without a label the route is the pattern of the router outside of the guard.
 func TestRouteIsThePatternByDefault(t *testing.T) {
-	t.Parallel()
 	events := &guardtest.Events{}
 	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.Observe))
 	mux := http.NewServeMux()
@@ -90,7 +90,6 @@ func TestRouteIsThePatternByDefault(t *testing.T) {
 
 // The share of requests without a key is how the adoption of keys is measured.
 func TestRequestWithoutAKeyIsReported(t *testing.T) {
-	t.Parallel()
 	p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"), idempotency.WithRoute("r"))
 	p.Do(t, guardtest.Call{})
 	require.Equal(t, []event.Event{{Kind: event.Bypassed, Method: http.MethodPost, Route: "r"}}, p.Events.All())
@@ -101,7 +100,6 @@ func TestRequestWithoutAKeyIsReported(t *testing.T) {
 // A key that becomes held is an incident, whether or not a client asks for it again. It is
 // reported once for each run in each process.
 func TestHeldKeyIsReportedOnce(t *testing.T) {
-	t.Parallel()
 	store := idempotency.NewMemoryStore()
 	fails := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
 	p := guardtest.NewProcess(t, store, fails, idempotency.WithRecovery(idempotency.Hold))
@@ -125,7 +123,6 @@ func TestHeldKeyIsReportedOnce(t *testing.T) {
 
 // A key that is forgotten and held again within the same millisecond is held by another run.
 func TestKeyThatIsHeldAgainAtOnceIsReported(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		fails := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
 		store := idempotency.NewMemoryStore()
@@ -143,7 +140,6 @@ func TestKeyThatIsHeldAgainAtOnceIsReported(t *testing.T) {
 
 // A hold that ends by itself is reported before its end, whoever meets the key.
 func TestEndOfAHoldIsReportedBefore(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) { w.WriteHeader(http.StatusBadGateway) }}
 		shared := idempotency.NewMemoryStore()
@@ -155,8 +151,7 @@ func TestEndOfAHoldIsReportedBefore(t *testing.T) {
 		a.Do(t, call)
 		time.Sleep(44 * time.Hour)
 		guardtest.RequireProblem(t, a.Do(t, call), http.StatusConflict, problem.OutcomeUnknown)
-		_, err := operator.Lookup(t.Context(), key)
-		require.NoError(t, err)
+		_ = guardtest.Lookup(t, operator, key)
 		require.Zero(t, a.Events.Count(event.HoldEnding))
 		require.Empty(t, events.All())
 
@@ -164,8 +159,7 @@ func TestEndOfAHoldIsReportedBefore(t *testing.T) {
 		for range 3 {
 			a.Do(t, call)
 			b.Do(t, guardtest.Call{Key: "k", Body: "another"})
-			_, err := operator.Lookup(t.Context(), key)
-			require.NoError(t, err)
+			_ = guardtest.Lookup(t, operator, key)
 		}
 		for _, seen := range []*guardtest.Events{a.Events, b.Events, events} {
 			ending := only(seen, event.HoldEnding)
@@ -190,7 +184,6 @@ func TestEndOfAHoldIsReportedBefore(t *testing.T) {
 
 // So is one of a function of Do, however short its retention is.
 func TestEndOfAShortHoldIsReported(t *testing.T) {
-	t.Parallel()
 	events := &guardtest.Events{}
 	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.Observe),
 		idempotency.WithRecovery(idempotency.Hold), idempotency.WithRetention(10*time.Minute))
@@ -202,7 +195,6 @@ func TestEndOfAShortHoldIsReported(t *testing.T) {
 }
 
 func TestStepsAreReported(t *testing.T) {
-	t.Parallel()
 	failed := errors.New("downstream is away")
 	steps := func(ctx context.Context, attempt int) {
 		value := func(context.Context) (int, error) { return 1, nil }
@@ -266,7 +258,6 @@ func TestStepsAreReported(t *testing.T) {
 // A consumer's refusals are events like a client's, although it has an error in hand. They
 // are not logged a second time.
 func TestRefusalsOfDoAreReported(t *testing.T) {
-	t.Parallel()
 	var log guardtest.LockedBuffer
 	events := &guardtest.Events{}
 	store := idempotency.NewMemoryStore()
@@ -313,7 +304,6 @@ func TestRefusalsOfDoAreReported(t *testing.T) {
 
 // Each kind has a name of its own, and each incident is in the log.
 func TestIncidents(t *testing.T) {
-	t.Parallel()
 	incidents := event.Incidents()
 	require.Contains(t, incidents, event.Held)
 	require.Contains(t, incidents, event.RecordingLost)
@@ -323,4 +313,135 @@ func TestIncidents(t *testing.T) {
 	}
 	require.False(t, event.Replay.Incident())
 	require.False(t, event.Kind("other").Incident())
+}
+
+// A decision by hand is in the log and in an event, with who made it and why.
+func TestDecisionsAreReported(t *testing.T) {
+	guardtest.OnEachSharedStore(t, func(t *testing.T, st idempotency.Store) {
+		var log guardtest.LockedBuffer
+		fails := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
+		p := newTraced(t, st, fails, idempotency.WithRecovery(idempotency.Hold), idempotency.WithRoute("POST /charges"))
+		console := &guardtest.Events{}
+		guard := guardtest.NewGuard(t, st, idempotency.WithObserver(console.Observe),
+			idempotency.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		by := idempotency.Decision{Actor: "ada", Reason: "the provider knows no charge (ticket 7)"}
+		seen := func(value string) (idempotency.Key, idempotency.RecordInfo) {
+			p.Do(t, inSpan("1", guardtest.Call{Key: value}))
+			k := idempotency.Key{Scope: "acme", Value: value}
+			info := guardtest.Lookup(t, guard, k)
+			require.Equal(t, store.Held, info.State)
+			return k, info
+		}
+		a, info := seen("a")
+		stale := store.Seen{Owner: info.Seen().Owner, Attempt: 7, State: store.Held}
+		require.ErrorIs(t, guard.Resolve(t.Context(), a, stale, idempotency.Resolution{Outcome: idempotency.NotExecuted, Decision: by}), idempotency.ErrChanged)
+		require.ErrorIs(t, guard.Forget(t.Context(), a, stale, by), idempotency.ErrChanged)
+		require.Empty(t, console.All(), "nothing was decided")
+		require.NoError(t, guard.Resolve(t.Context(), a, info.Seen(), idempotency.Resolution{Outcome: idempotency.NotExecuted, Decision: by}))
+		b, info := seen("b")
+		require.NoError(t, guard.Forget(t.Context(), b, info.Seen(), by))
+
+		events := console.All()
+		require.Len(t, events, 2)
+		for _, e := range events {
+			require.Equal(t, "acme", e.Scope)
+			require.Len(t, e.Record, 43)
+			require.Equal(t, 1, e.Attempt)
+			require.Equal(t, by.Actor, e.Actor)
+			require.Equal(t, by.Reason, e.Reason)
+			require.False(t, e.Kind.Incident())
+			require.Equal(t, "POST /charges", e.Route)
+			require.Equal(t, span(1), e.Trace)
+			require.Len(t, e.OperationID, 32)
+		}
+		recorded := guardtest.Lookup(t, guard, a)
+		require.Len(t, recorded.Decisions, 1)
+		made := recorded.Decisions[0]
+		require.WithinDuration(t, time.Now(), made.Made, time.Minute)
+		made.Made = time.Time{}
+		require.Equal(t, event.DecisionInfo{
+			ID: events[0].Decision, Outcome: idempotency.NotExecuted, From: "held", Attempt: 1, Actor: by.Actor, Reason: by.Reason,
+		}, made)
+		require.Len(t, events[0].Decision, 32)
+		require.Len(t, events[1].Decision, 32)
+		require.NotEqual(t, events[0].Decision, events[1].Decision)
+		require.Contains(t, log.String(), " decision="+events[0].Decision+" ")
+		require.Contains(t, log.String(), " decision="+events[1].Decision+" ")
+		require.Equal(t, event.Resolved, events[0].Kind)
+		require.Equal(t, idempotency.NotExecuted, events[0].Outcome)
+		require.Equal(t, event.Forgotten, events[1].Kind)
+		require.True(t, events[1].Held)
+		require.Equal(t, 2, strings.Count(log.String(), `actor=ada reason="the provider knows no charge (ticket 7)"`), log.String())
+	})
+}
+
+// A resolver decides as a person does, and says so.
+func TestResolversDecisionIsReported(t *testing.T) {
+	for actor, want := range map[string]string{"": "resolver", "nightly job": "nightly job"} {
+		fails := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
+		events := &guardtest.Events{}
+		guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.Observe),
+			idempotency.WithRecovery(idempotency.Hold),
+			idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
+				by := idempotency.Decision{Actor: actor, Reason: "asked"}
+				return idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusCreated, Decision: by}, nil
+			}))
+		s := guardtest.ServeRecorder(t, guard.Handler(fails))
+		s.Do(t, guardtest.Call{Key: "k"})
+		require.Zero(t, events.Count(event.Resolved))
+		require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
+		e := only(events, event.Resolved)[0]
+		require.Equal(t, idempotency.Final, e.Outcome)
+		require.Equal(t, want, e.Actor)
+		require.Equal(t, "asked", e.Reason)
+		info := guardtest.Lookup(t, guard, idempotency.Key{Record: e.Record})
+		require.Len(t, info.Decisions, 1)
+		require.Equal(t, e.Decision, info.Decisions[0].ID)
+		require.Equal(t, want, info.Decisions[0].Actor)
+		require.Equal(t, idempotency.Final, info.Decisions[0].Outcome)
+	}
+}
+
+// A decision that is sent again is the same decision, and that of somebody else is refused: the record names the one
+// who has decided.
+func TestADecisionIsMadeOnce(t *testing.T) {
+	for name, open := range guardtest.SharedStores {
+		for outcome, res := range map[string]idempotency.Resolution{
+			"final": {Outcome: idempotency.Final, Status: http.StatusCreated}, "resume": {Outcome: idempotency.Resume}, "not-executed": {Outcome: idempotency.NotExecuted},
+		} {
+			t.Run(name+"/"+outcome, func(t *testing.T) {
+				events := &guardtest.Events{}
+				guard := guardtest.NewGuard(t, open(t), idempotency.WithObserver(events.Observe), idempotency.WithRecovery(idempotency.Hold))
+				fails := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
+				s := guardtest.ServeRecorder(t, guard.Handler(fails))
+				s.Do(t, guardtest.Call{Key: "k"})
+				k := idempotency.Key{Record: only(events, event.Held)[0].Record}
+				seen := guardtest.Lookup(t, guard, k)
+				require.Empty(t, seen.Decisions)
+
+				decide := func(by idempotency.Decision) error {
+					res := res
+					res.Decision = by
+					return guard.Resolve(t.Context(), k, seen.Seen(), res)
+				}
+				ada := idempotency.Decision{Actor: "ada", Reason: strings.Repeat("the provider knows it; ", 100)}
+				require.NoError(t, decide(ada))
+				require.NoError(t, decide(ada))
+				for _, by := range []idempotency.Decision{{}, {Actor: "ada", Reason: "another"}, {Actor: "bea", Reason: ada.Reason}} {
+					require.ErrorIs(t, decide(by), idempotency.ErrChanged)
+				}
+				info := guardtest.Lookup(t, guard, k)
+				require.Len(t, info.Decisions, 1)
+				require.Equal(t, "ada", info.Decisions[0].Actor)
+				begin, cut := strings.CutSuffix(info.Decisions[0].Reason, "…")
+				require.True(t, cut && strings.HasPrefix(ada.Reason, begin))
+				told := only(events, event.Resolved)
+				require.Len(t, told, 2)
+				for _, e := range told {
+					require.Equal(t, info.Decisions[0].ID, e.Decision)
+					require.Equal(t, ada.Reason, e.Reason, "the event has all of it")
+				}
+			})
+		}
+	}
 }

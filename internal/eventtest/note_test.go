@@ -63,36 +63,30 @@ func newTraced(t *testing.T, st idempotency.Store, h http.Handler, opts ...idemp
 
 // A replay points to the run that made its answer, in whatever process that was.
 func TestReplayPointsToTheTraceOfItsRun(t *testing.T) {
-	t.Parallel()
-	for name, open := range guardtest.SharedStores {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			st := open(t)
-			p, q := newTraced(t, st, &guardtest.Counter{}), newTraced(t, st, &guardtest.Counter{})
-			untraced := guardtest.NewProcess(t, st, &guardtest.Counter{})
-			call := guardtest.Call{Key: "k"}
-			p.Do(t, inSpan("1", call))
-			require.True(t, q.Do(t, inSpan("2", call)).Replayed())
-			require.True(t, untraced.Do(t, call).Replayed())
-			other := call
-			other.Body = "{}"
-			q.Do(t, inSpan("3", other))
+	guardtest.OnEachSharedStore(t, func(t *testing.T, st idempotency.Store) {
+		p, q := newTraced(t, st, &guardtest.Counter{}), newTraced(t, st, &guardtest.Counter{})
+		untraced := guardtest.NewProcess(t, st, &guardtest.Counter{})
+		call := guardtest.Call{Key: "k"}
+		p.Do(t, inSpan("1", call))
+		require.True(t, q.Do(t, inSpan("2", call)).Replayed())
+		require.True(t, untraced.Do(t, call).Replayed())
+		other := call
+		other.Body = "{}"
+		q.Do(t, inSpan("3", other))
 
-			require.Equal(t, span(1), only(p.Events, event.Run)[0].Trace)
-			require.Equal(t, span(1), only(q.Events, event.Replay)[0].Trace)
-			require.Equal(t, span(1), only(q.Events, event.Refused)[0].Trace)
-			require.Equal(t, span(1), only(untraced.Events, event.Replay)[0].Trace)
+		require.Equal(t, span(1), only(p.Events, event.Run)[0].Trace)
+		require.Equal(t, span(1), only(q.Events, event.Replay)[0].Trace)
+		require.Equal(t, span(1), only(q.Events, event.Refused)[0].Trace)
+		require.Equal(t, span(1), only(untraced.Events, event.Replay)[0].Trace)
 
-			untraced.Do(t, guardtest.Call{Key: "l"})
-			q.Do(t, inSpan("4", guardtest.Call{Key: "l"}))
-			require.Zero(t, only(q.Events, event.Replay)[1].Trace)
-		})
-	}
+		untraced.Do(t, guardtest.Call{Key: "l"})
+		q.Do(t, inSpan("4", guardtest.Call{Key: "l"}))
+		require.Zero(t, only(q.Events, event.Replay)[1].Trace)
+	})
 }
 
 // A job's events are in the trace of its message.
 func TestTraceOfAJob(t *testing.T) {
-	t.Parallel()
 	events := &guardtest.Events{}
 	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), withTrace, idempotency.WithObserver(events.Observe))
 	do := func(n byte, payload string) error {
@@ -110,17 +104,19 @@ func TestTraceOfAJob(t *testing.T) {
 	require.Equal(t, event.PartBody, only(events, event.Refused)[0].Differs)
 }
 
-// A held key points to the run that nobody knows the outcome of, in each process.
+// A held key points to the run that nobody knows the outcome of, in each process. The log joins the incident to
+// its trace.
 func TestHeldKeyPointsToItsTrace(t *testing.T) {
-	t.Parallel()
 	st := idempotency.NewMemoryStore()
 	fails := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
-	p := newTraced(t, st, fails, idempotency.WithRecovery(idempotency.Hold))
+	var log guardtest.LockedBuffer
+	p := newTraced(t, st, fails, idempotency.WithRecovery(idempotency.Hold), idempotency.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 	q := newTraced(t, st, fails, idempotency.WithRecovery(idempotency.Hold))
 	p.Do(t, inSpan("1", guardtest.Call{Key: "k"}))
 	q.Do(t, inSpan("2", guardtest.Call{Key: "k"}))
 	require.Equal(t, span(1), only(p.Events, event.Held)[0].Trace)
 	require.Equal(t, span(1), only(q.Events, event.Held)[0].Trace)
+	require.Contains(t, log.String(), "trace="+span(1).String())
 }
 
 // mismatches are requests that are not the one of the key, by the parts that differ.
@@ -154,47 +150,41 @@ func differsIn(r guardtest.Reply) []string { return r.Header["X-Differs"] }
 // other fingerprints after a deployment. A client hears of them only from a
 // writer of the route.
 func TestMismatchNamesThePartsThatDiffer(t *testing.T) {
-	t.Parallel()
 	own := func(r *http.Request, body []byte) (idempotency.Fingerprint, error) {
 		return idempotency.NewFingerprint(1, []byte(r.Method), []byte(r.URL.String()), []byte(r.Header.Get("Content-Type")), body), nil
 	}
-	for name, open := range guardtest.SharedStores {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			st := open(t)
-			first := guardtest.NewProcess(t, st, &guardtest.Counter{})
-			for function, p := range map[string]*guardtest.Process{
-				"same": guardtest.NewProcess(t, st, &guardtest.Counter{}),
-				"json": guardtest.NewProcess(t, st, &guardtest.Counter{}, explaining,
-					idempotency.WithFingerprint(idempotency.JSONFingerprint)),
-				"own": guardtest.NewProcess(t, st, &guardtest.Counter{}, explaining,
-					idempotency.WithFingerprint(own, idempotency.RawFingerprint)),
-			} {
-				for names, c := range mismatches {
-					c.call.Key = function + strings.ReplaceAll(names, ",", "-")
-					first.Do(t, guardtest.Call{Key: c.call.Key})
-					got := p.Do(t, c.call)
-					guardtest.RequireProblem(t, got, http.StatusConflict, problem.KeyReused)
-					refusals := only(p.Events, event.Refused)
-					e := refusals[len(refusals)-1]
-					require.Equal(t, c.parts, e.Differs)
-					require.Equal(t, names, e.Differs.String())
-					require.NotContains(t, got.Body, "differs")
-					if function != "same" {
-						require.Equal(t, strings.Split(names, ","), differsIn(got))
-					}
-					require.NotContains(t, got.Body, "999")
+	guardtest.OnEachSharedStore(t, func(t *testing.T, st idempotency.Store) {
+		first := guardtest.NewProcess(t, st, &guardtest.Counter{})
+		for function, p := range map[string]*guardtest.Process{
+			"same": guardtest.NewProcess(t, st, &guardtest.Counter{}),
+			"json": guardtest.NewProcess(t, st, &guardtest.Counter{}, explaining,
+				idempotency.WithFingerprint(idempotency.JSONFingerprint)),
+			"own": guardtest.NewProcess(t, st, &guardtest.Counter{}, explaining,
+				idempotency.WithFingerprint(own, idempotency.RawFingerprint)),
+		} {
+			for names, c := range mismatches {
+				c.call.Key = function + strings.ReplaceAll(names, ",", "-")
+				first.Do(t, guardtest.Call{Key: c.call.Key})
+				got := p.Do(t, c.call)
+				guardtest.RequireProblem(t, got, http.StatusConflict, problem.KeyReused)
+				refusals := only(p.Events, event.Refused)
+				e := refusals[len(refusals)-1]
+				require.Equal(t, c.parts, e.Differs)
+				require.Equal(t, names, e.Differs.String())
+				require.NotContains(t, got.Body, "differs")
+				if function != "same" {
+					require.Equal(t, strings.Split(names, ","), differsIn(got))
 				}
+				require.NotContains(t, got.Body, "999")
 			}
-			require.Zero(t, only(first.Events, event.Run)[0].Differs)
-		})
-	}
+		}
+		require.Zero(t, only(first.Events, event.Run)[0].Differs)
+	})
 }
 
 // Of long bodies, a difference in the middle has no checksum. It is told if nothing else differs, and
 // if the function counts nothing else.
 func TestMismatchInTheMiddleOfALongBody(t *testing.T) {
-	t.Parallel()
 	own := func(r *http.Request, body []byte) (idempotency.Fingerprint, error) {
 		return idempotency.NewFingerprint(1, []byte(r.Header.Get("X-Version")), body), nil
 	}
@@ -217,7 +207,6 @@ func TestMismatchInTheMiddleOfALongBody(t *testing.T) {
 		"none of the parts": {own, guardtest.Call{Body: body, Header: http.Header{"X-Version": {"2"}}}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), &guardtest.Counter{},
 				idempotency.WithFingerprint(c.function), explaining)
 			p.Do(t, guardtest.Call{Key: "k", Body: body})
@@ -233,7 +222,6 @@ func TestMismatchInTheMiddleOfALongBody(t *testing.T) {
 // The checksums do not know the function: a body that it takes for the same is named beside the part
 // that makes the mismatch.
 func TestMismatchNamesABodyByItsBytes(t *testing.T) {
-	t.Parallel()
 	p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), &guardtest.Counter{},
 		idempotency.WithFingerprint(idempotency.JSONFingerprint), explaining)
 	p.Do(t, guardtest.Call{Key: "k", Body: `{"a":1,"b":2}`})
@@ -243,25 +231,9 @@ func TestMismatchNamesABodyByItsBytes(t *testing.T) {
 	require.Equal(t, []string{"query", "body"}, differsIn(p.Do(t, reordered)))
 }
 
-// A function may count what is none of the parts. Then nobody is told that one differs.
-func TestMismatchInNoPart(t *testing.T) {
-	t.Parallel()
-	own := func(r *http.Request, _ []byte) (idempotency.Fingerprint, error) {
-		return idempotency.NewFingerprint(1, []byte(r.Header.Get("X-Version"))), nil
-	}
-	p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), &guardtest.Counter{},
-		idempotency.WithFingerprint(own), explaining)
-	p.Do(t, guardtest.Call{Key: "k"})
-	got := p.Do(t, guardtest.Call{Key: "k", Header: http.Header{"X-Version": {"2"}}})
-	guardtest.RequireProblem(t, got, http.StatusConflict, problem.KeyReused)
-	require.Empty(t, differsIn(got))
-	require.Zero(t, only(p.Events, event.Refused)[0].Differs)
-}
-
 // Notes are for those who look. A store that knows nothing of them, or whose notes somebody has
 // altered, changes nothing else.
 func TestNotesDecideNothing(t *testing.T) {
-	t.Parallel()
 	forged := append([]byte{1}, make([]byte, 41)...)
 	one := store.AppendNote(nil, forged)
 	for name, notes := range map[string][]byte{
@@ -269,7 +241,6 @@ func TestNotesDecideNothing(t *testing.T) {
 		"newer": store.AppendNote(nil, append([]byte{2}, forged[1:]...)), "forged": one, "many": bytes.Repeat(one, 100),
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			h := &guardtest.Counter{}
 			p := newTraced(t, &forgetful{idempotency.NewMemoryStore(), notes}, h, explaining)
 			p.Do(t, inSpan("1", guardtest.Call{Key: "k"}))
@@ -300,55 +271,47 @@ func (s *forgetful) Claim(ctx context.Context, key string, c store.Claim) (store
 // An operator's look at a key tells route, start and trace of each of its runs, in any process and
 // of any number of attempts the last sixteen.
 func TestLookupTellsTheRuns(t *testing.T) {
-	t.Parallel()
-	for name, open := range guardtest.SharedStores {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			st := open(t)
-			const runs = 20
-			fails := guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) { w.WriteHeader(http.StatusBadGateway) }}
-			p := newTraced(t, st, &fails, idempotency.WithRoute("POST /organizations/{organization}/projects/{project}/charges"))
-			key := idempotency.Key{Scope: "acme", Value: "k"}
-			begun := time.Now().Truncate(time.Millisecond)
-			for n := range runs {
-				p.Do(t, inSpan(fmt.Sprint(n%10), guardtest.Call{Key: "k", Path: "/organizations/1/projects/2/charges"}))
-			}
-			info, err := guardtest.NewGuard(t, st).Lookup(t.Context(), key)
-			require.NoError(t, err)
-			require.Equal(t, runs, info.Attempt)
-			require.Equal(t, "POST /organizations/{organization}/projects/{project}/charges", info.Route)
-			require.Equal(t, span(9), info.Trace)
-			require.Len(t, info.Runs, 16)
-			before := begun
-			for i, r := range info.Runs {
-				require.Equal(t, runs-15+i, r.Attempt)
-				require.Equal(t, span(byte((runs-16+i)%10)), r.Trace)
-				require.False(t, r.Started.Before(before))
-				before = r.Started
-			}
-			require.Equal(t, before, info.Started)
-			require.WithinDuration(t, time.Now(), info.Started, time.Minute)
-		})
-	}
+	guardtest.OnEachSharedStore(t, func(t *testing.T, st idempotency.Store) {
+		const runs = 20
+		fails := guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) { w.WriteHeader(http.StatusBadGateway) }}
+		p := newTraced(t, st, &fails, idempotency.WithRoute("POST /organizations/{organization}/projects/{project}/charges"))
+		key := idempotency.Key{Scope: "acme", Value: "k"}
+		begun := time.Now().Truncate(time.Millisecond)
+		for n := range runs {
+			p.Do(t, inSpan(fmt.Sprint(n%10), guardtest.Call{Key: "k", Path: "/organizations/1/projects/2/charges"}))
+		}
+		info, err := guardtest.NewGuard(t, st).Lookup(t.Context(), key)
+		require.NoError(t, err)
+		require.Equal(t, runs, info.Attempt)
+		require.Equal(t, "POST /organizations/{organization}/projects/{project}/charges", info.Route)
+		require.Equal(t, span(9), info.Trace)
+		require.Len(t, info.Runs, 16)
+		before := begun
+		for i, r := range info.Runs {
+			require.Equal(t, runs-15+i, r.Attempt)
+			require.Equal(t, span(byte((runs-16+i)%10)), r.Trace)
+			require.False(t, r.Started.Before(before))
+			before = r.Started
+		}
+		require.Equal(t, before, info.Started)
+		require.WithinDuration(t, time.Now(), info.Started, time.Minute)
+	})
 }
 
 // A route is a pattern of any length, and stores keep the beginning.
 func TestLongPatternIsCut(t *testing.T) {
-	t.Parallel()
 	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 	mux := http.NewServeMux()
 	pattern := "POST /" + strings.Repeat("x", 57) + "ü/{id}"
 	mux.Handle(pattern, guard.Handler(&guardtest.Counter{}))
 	guardtest.ServeRecorder(t, mux).Do(t, guardtest.Call{Key: "k", Path: "/" + strings.Repeat("x", 57) + "ü/1"})
-	info, err := guard.Lookup(t.Context(), idempotency.Key{Scope: "acme", Value: "k"})
-	require.NoError(t, err)
+	info := guardtest.Lookup(t, guard, idempotency.Key{Scope: "acme", Value: "k"})
 	require.Equal(t, "POST /"+strings.Repeat("x", 57), info.Route)
 }
 
 // A process dies, and a retry takes its key over in another one. That is an incident, whose event
 // tells of all runs.
 func TestTakeoverIsReported(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := idempotency.NewMemoryStore()
 		die := make(chan struct{})
@@ -394,7 +357,6 @@ func TestTakeoverIsReported(t *testing.T) {
 
 // The next attempt of a run that has ended is not a takeover.
 func TestRetryIsNoTakeover(t *testing.T) {
-	t.Parallel()
 	fails := guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) { w.WriteHeader(http.StatusBadGateway) }}
 	p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), &fails)
 	for range 3 {
@@ -404,19 +366,7 @@ func TestRetryIsNoTakeover(t *testing.T) {
 	require.Zero(t, p.Events.Count(event.Takeover))
 }
 
-// The log joins an incident to its trace.
-func TestTraceIsInTheLog(t *testing.T) {
-	t.Parallel()
-	fails := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
-	var log guardtest.LockedBuffer
-	p := newTraced(t, idempotency.NewMemoryStore(), fails, idempotency.WithRecovery(idempotency.Hold),
-		idempotency.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-	p.Do(t, inSpan("1", guardtest.Call{Key: "k"}))
-	require.Contains(t, log.String(), "trace="+span(1).String())
-}
-
 func TestTraceContextIsWrittenAsTraceparent(t *testing.T) {
-	t.Parallel()
 	var c event.TraceContext
 	require.Empty(t, c.String())
 	_, err := hex.Decode(c.TraceID[:], []byte("4bf92f3577b34da6a3ce929d0e0e4736"))
@@ -427,17 +377,8 @@ func TestTraceContextIsWrittenAsTraceparent(t *testing.T) {
 	require.Equal(t, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", c.String())
 }
 
-func TestRequestPartsHaveNames(t *testing.T) {
-	t.Parallel()
-	require.Empty(t, event.RequestParts(0).String())
-	require.Nil(t, event.RequestParts(0).Names())
-	require.Equal(t, "method,path,query,content-type,body", event.RequestParts(0xff).String())
-	require.Equal(t, []string{"path", "body"}, (event.PartPath | event.PartBody).Names())
-}
-
 // A panic of the function is the program's own: nothing has been claimed.
 func TestTraceContextMayPanic(t *testing.T) {
-	t.Parallel()
 	st := idempotency.NewMemoryStore()
 	panics := func(context.Context) event.TraceContext { panic(errors.New("no tracer")) }
 	p := guardtest.NewProcess(t, st, &guardtest.Counter{}, adapter.WithTraceContext(panics))

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,7 +23,6 @@ import (
 // An adapter that hands a framework the writer from outside the guard lets every answer go
 // past it. Nobody would know from the record, which is an empty 200.
 func TestSilentHandlerIsReportedOncePerRoute(t *testing.T) {
-	t.Parallel()
 	var events guardtest.Events
 	var log guardtest.LockedBuffer
 	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(),
@@ -59,7 +59,6 @@ func TestSilentHandlerIsReportedOncePerRoute(t *testing.T) {
 // An answer that went past the guard is no empty 200, as the header outside shows. It is not
 // replayed, and nothing runs again. A field that has nothing to do with an answer shows nothing.
 func TestAnswerPastTheGuardIsNotReplayed(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		for field, past := range map[string]bool{"Content-Type": true, "Location": true, "Server-Timing": false} {
 			var events guardtest.Events
@@ -93,7 +92,6 @@ func TestAnswerPastTheGuardIsNotReplayed(t *testing.T) {
 
 // A router inside the guard tells the routes apart, too.
 func TestSilentHandlerInsideARouter(t *testing.T) {
-	t.Parallel()
 	var events guardtest.Events
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /quiet", func(http.ResponseWriter, *http.Request) {})
@@ -108,7 +106,6 @@ func TestSilentHandlerInsideARouter(t *testing.T) {
 // Where no router names the routes, their paths tell them apart. Clients choose those, so what is
 // remembered of them is bounded.
 func TestSilentRoutesWithoutAName(t *testing.T) {
-	t.Parallel()
 	var events guardtest.Events
 	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.Observe))
 	s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
@@ -133,7 +130,6 @@ func TestSilentRoutesWithoutAName(t *testing.T) {
 
 // The route decides what it means that its handler says nothing.
 func TestSilenceMeansWhatTheRouteSays(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 			fates := map[idempotency.Outcome]guardtest.Fate{
@@ -159,7 +155,6 @@ func TestSilenceMeansWhatTheRouteSays(t *testing.T) {
 
 // Where silence is not an answer, the framework outside can still give one.
 func TestSilenceLeavesTheAnswerToOuterHandlers(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithSilence(idempotency.Unknown)).
 			Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -174,7 +169,6 @@ func TestSilenceLeavesTheAnswerToOuterHandlers(t *testing.T) {
 // A handler that leaves its answer to a goroutine says nothing by the time it returns. The
 // route's function is asked after that, so it can wait here for the goroutine.
 func TestWriteAfterSilenceIsUnknown(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 		var events guardtest.Events
 		var writer http.ResponseWriter
@@ -195,7 +189,6 @@ func TestWriteAfterSilenceIsUnknown(t *testing.T) {
 // A run that detaches from its context cannot have been stopped by it: its empty answer is
 // an answer, and is not run a second time because an outer timeout has passed.
 func TestSilenceOfADetachedRunIsAnAnswer(t *testing.T) {
-	t.Parallel()
 	tooSlow := make(chan struct{})
 	h := &guardtest.Counter{Handler: func(_ http.ResponseWriter, r *http.Request, _ int64) {
 		<-tooSlow
@@ -215,7 +208,6 @@ func TestSilenceOfADetachedRunIsAnAnswer(t *testing.T) {
 // the answer written; inside, the 504 is the handler's and leaves the outcome open. So does one behind the
 // refusal of a handler that was told to stop.
 func TestTimeoutThatAnswersAfterTheHandler(t *testing.T) {
-	t.Parallel()
 	timeout := func(next http.Handler) http.Handler { // as chi's middleware.Timeout does it
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("X-Hurry") == "" {
@@ -238,7 +230,6 @@ func TestTimeoutThatAnswersAfterTheHandler(t *testing.T) {
 	} {
 		for _, stopped := range []int{0, http.StatusUnprocessableEntity} {
 			t.Run(fmt.Sprint(name, " ", stopped), func(t *testing.T) {
-				t.Parallel()
 				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {
 					if run > 1 {
 						w.WriteHeader(http.StatusCreated)
@@ -255,5 +246,63 @@ func TestTimeoutThatAnswersAfterTheHandler(t *testing.T) {
 				require.True(t, s.Do(t, guardtest.Call{Key: key}).Replayed())
 			})
 		}
+	}
+}
+
+// Some protocols tell of a failure in an answer 200. A guard that records it says so, once.
+func TestFailureThatAnAnswer200Hides(t *testing.T) {
+	const (
+		asJSON    = "application/json"
+		asGraphQL = "application/graphql-response+json; charset=utf-8"
+	)
+	for name, test := range map[string]struct {
+		mediaType, body string
+		hides           bool
+	}{
+		"JSON-RPC, failed":      {asJSON, `{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"internal"}}`, true},
+		"JSON-RPC, own code":    {asJSON, ` {"id":1, "error" : {"code":7}, "jsonrpc":"2.0"}`, true},
+		"JSON-RPC, in a batch":  {asJSON, `[{"jsonrpc":"2.0","result":1},{"jsonrpc":"2.0","error":{"code":1}}]`, true},
+		"JSON-RPC, turned away": {asJSON, `{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"no amount"}}`, false},
+		"JSON-RPC, done":        {asJSON, `{"jsonrpc":"2.0","id":1,"result":{"error":null}}`, false},
+		"GraphQL, failed":       {asGraphQL, `{"errors":[{"message":"no"}],"data":null}`, true},
+		"GraphQL, partly":       {asJSON, `{"data":{"a":1,"b":null},"errors":[{"message":"no","path":["b"]}]}`, true},
+		"GraphQL, done":         {asGraphQL, `{"data":{"errors":[{"message":"of the data"}]}}`, false},
+		"no errors":             {asJSON, `{"errors":[],"error":null}`, false},
+		"errors of the program": {asJSON, `{"errors":["row 7"]}`, false},
+		"another type":          {"text/plain", `{"errors":[{"message":"no"}]}`, false},
+		"not JSON":              {asJSON, `{"errors":[{"message"`, false},
+		"too large":             {asJSON, `{"errors":[{"message":"` + strings.Repeat("x", 64<<10) + `"}]}`, false},
+	} {
+		var events guardtest.Events
+		guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(),
+			idempotency.WithObserver(events.Observe), idempotency.WithLogger(slog.New(slog.DiscardHandler)))
+		status := http.StatusOK
+		says := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", test.mediaType)
+			if r.Header.Get("X-Says") != "" {
+				op, _ := idempotency.FromContext(r.Context())
+				op.SetOutcome(idempotency.Unknown)
+			}
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, test.body)
+		})
+		ask := func(g *idempotency.Guard, header http.Header) {
+			header.Set("Idempotency-Key", rand.Text())
+			guardtest.ServeRecorder(t, g.Handler(says)).Do(t, guardtest.Call{Header: header})
+		}
+		ask(guard, http.Header{"X-Says": {"1"}})
+		ask(guard.With(idempotency.WithOutcome(idempotency.DefaultOutcome)), http.Header{})
+		status = http.StatusBadRequest
+		ask(guard, http.Header{})
+		require.Zero(t, events.Count(event.HiddenFailure), name)
+		status = http.StatusOK
+		ask(guard, http.Header{})
+		ask(guard, http.Header{})
+		want := 0
+		if test.hides {
+			want = 1
+			require.ErrorContains(t, events.Errors()[0], "SetOutcome", name)
+		}
+		require.Equal(t, want, events.Count(event.HiddenFailure), name)
 	}
 }

@@ -17,7 +17,6 @@ import (
 )
 
 func TestStatsOfRunsAndWaiters(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(20*time.Second, "done"), idempotency.WithWait(time.Minute))
 		owner := p.Start(t, guardtest.Call{Key: "k"})
@@ -36,7 +35,6 @@ func TestStatsOfRunsAndWaiters(t *testing.T) {
 }
 
 func TestStatsOfWhatWaitsForTheStore(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const body = "an answer of some length"
 		hearing := make(chan struct{})
@@ -59,7 +57,6 @@ func TestStatsOfWhatWaitsForTheStore(t *testing.T) {
 
 // A run that hangs is known by its route, from the first renewal until it ends, however it ends.
 func TestStatsOfLongRuns(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		leave := make(chan struct{})
 		stop := sync.OnceFunc(func() { close(leave) })
@@ -99,7 +96,6 @@ func TestStatsOfLongRuns(t *testing.T) {
 }
 
 func TestStatsAfterAPanic(t *testing.T) {
-	t.Parallel()
 	g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 	require.Panics(t, func() {
 		_, _, _ = idempotency.Do(t.Context(), g, idempotency.Key{Scope: "s", Value: "k"},

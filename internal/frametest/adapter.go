@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -304,8 +303,7 @@ func (a Adapter) Shadow(t *testing.T, status int, outside, handler Link) {
 	got, seen := ask(guard)
 	require.Equal(t, want, got)
 	require.Equal(t, wantSeen, seen)
-	require.Eventually(t, func() bool { return len(events(event.Shadow)) == 1 }, 10*time.Second, time.Millisecond)
-	e := events(event.Shadow)[0]
+	e := LastShadow(t, events, 1)
 	require.Equal(t, event.Run, e.Would)
 	require.NoError(t, e.Err)
 	require.Equal(t, status, e.Status)
@@ -320,8 +318,7 @@ func (a Adapter) shadowOfNoRoute(t *testing.T) {
 	})) + "/nowhere"
 	for n := 1; n <= 2; n++ {
 		require.Equal(t, http.StatusNotFound, Post(t, url).Status)
-		require.Eventually(t, func() bool { return len(events(event.Shadow)) == n }, 10*time.Second, time.Millisecond)
-		e := events(event.Shadow)[n-1]
+		e := LastShadow(t, events, n)
 		require.Equal(t, event.Run, e.Would)
 		require.NoError(t, e.Err)
 	}

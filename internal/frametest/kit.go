@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -29,6 +30,17 @@ type Answer struct {
 func Post(t testing.TB, url string) Answer {
 	t.Helper()
 	return told(send(t, url, small, "tenant", "key"))
+}
+
+// PostBody is Post with another body and further fields, and returns the header of the answer, too.
+func PostBody(t testing.TB, url, body string, fields map[string]string) (Answer, http.Header) {
+	t.Helper()
+	c := Case{Method: http.MethodPost, Body: body, Header: small.Header.Clone()}
+	for name, value := range fields {
+		c.Header.Set(name, value)
+	}
+	got := send(t, url, c, "tenant", "key")
+	return told(got), got.header
 }
 
 // PostSettled is Post after a run whose client has its answer, or has lost its connection, a moment
@@ -62,6 +74,13 @@ func NewGuard(t testing.TB, scope idempotency.ScopeFunc, opts ...idempotency.Opt
 		}
 		return of
 	}
+}
+
+// LastShadow waits for the nth report of a guard that only looks on, and returns it.
+func LastShadow(t testing.TB, events func(event.Kind) []event.Event, n int) event.Event {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(events(event.Shadow)) == n }, 10*time.Second, time.Millisecond)
+	return events(event.Shadow)[n-1]
 }
 
 // ServeHTTP starts a server for an http.Handler until the end of the test, and returns its URL.

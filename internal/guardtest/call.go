@@ -50,6 +50,38 @@ func RequireProblem(t testing.TB, got Reply, status int, code problem.Code) {
 	require.Equal(t, code.Retryable(), got.Header.Get("Retry-After") != "", "Retry-After of %s", code)
 }
 
+// RequireProblems checks that the next n replies are one refusal.
+func RequireProblems(t testing.TB, n int, replies <-chan Reply, status int, code problem.Code) {
+	t.Helper()
+	for range n {
+		RequireProblem(t, <-replies, status, code)
+	}
+}
+
+// RequireReplays checks that the next n replies are replays, and have the body.
+func RequireReplays(t testing.TB, n int, replies <-chan Reply, body string) {
+	t.Helper()
+	for range n {
+		got := <-replies
+		require.True(t, got.Replayed(), "status %d, body %s", got.Status, got.Body)
+		require.Equal(t, body, got.Body)
+	}
+}
+
+// RequireOneRun checks that of the next n replies, which have the body, one is of a run and the others are replays.
+func RequireOneRun(t testing.TB, n int, replies <-chan Reply, body string) {
+	t.Helper()
+	runs := 0
+	for range n {
+		got := <-replies
+		require.Equal(t, body, got.Body)
+		if !got.Replayed() {
+			runs++
+		}
+	}
+	require.Equal(t, 1, runs)
+}
+
 // RequireSameHeader compares all fields but those that are made anew for each answer.
 func RequireSameHeader(t testing.TB, first, again http.Header) {
 	t.Helper()

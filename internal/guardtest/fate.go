@@ -3,6 +3,7 @@ package guardtest
 import (
 	"net/http"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -51,6 +52,14 @@ func OnEachRecovery(t *testing.T, f func(t *testing.T, recovery idempotency.Opti
 	}
 }
 
+// BubbleOnEachRecovery is [OnEachRecovery] in bubbles of [synctest].
+func BubbleOnEachRecovery(t *testing.T, f func(t *testing.T, recovery idempotency.Option, unknown Fate)) {
+	t.Helper()
+	OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown Fate) {
+		synctest.Test(t, func(t *testing.T) { f(t, recovery, unknown) })
+	})
+}
+
 // HeldKey is the key of a [Call] whose Key is "k".
 var HeldKey = idempotency.Key{Scope: "acme", Value: "k"}
 
@@ -59,10 +68,16 @@ func HeldBy(o store.Owner, attempt int) store.Seen {
 	return store.Seen{Owner: o, Attempt: attempt, State: store.Held}
 }
 
-// Seen is what an operator who looks sees of HeldKey.
+// Lookup is what an operator who looks sees of a key that has a record.
+func Lookup(t testing.TB, g *idempotency.Guard, k idempotency.Key) idempotency.RecordInfo {
+	t.Helper()
+	info, err := g.Lookup(t.Context(), k)
+	require.NoError(t, err)
+	return info
+}
+
+// Seen is what the decisions of that operator about HeldKey tell.
 func Seen(t testing.TB, g *idempotency.Guard) store.Seen {
 	t.Helper()
-	info, err := g.Lookup(t.Context(), HeldKey)
-	require.NoError(t, err)
-	return info.Seen()
+	return Lookup(t, g, HeldKey).Seen()
 }

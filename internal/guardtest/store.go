@@ -50,6 +50,17 @@ var SharedStores = map[string]func(testing.TB) idempotency.Store{
 	},
 }
 
+// OnEachSharedStore runs a test on each of [SharedStores].
+func OnEachSharedStore(t *testing.T, f func(t *testing.T, st idempotency.Store)) {
+	t.Helper()
+	for name, open := range SharedStores {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f(t, open(t))
+		})
+	}
+}
+
 // List returns all records of the store that the query asks for, page by page.
 func List(t testing.TB, st store.Lister, q store.Query) (entries []store.Entry) {
 	t.Helper()

@@ -162,6 +162,15 @@ func (s *Server) Start(t *testing.T, c Call) <-chan Reply {
 	return done
 }
 
+// Bubble runs a subtest beside the others, in a bubble of [synctest].
+func Bubble(t *testing.T, name string, f func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, f)
+	})
+}
+
 // OnEachServer runs a test over HTTP/1.1 and HTTP/2, where an httptest.ResponseRecorder
 // is too unlike a connection.
 func OnEachServer(t *testing.T, f func(t *testing.T, serve func(http.Handler) *Server)) {

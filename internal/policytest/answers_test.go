@@ -15,7 +15,6 @@ import (
 // Each answer, by each status with and without Retry-After, has the consequence that is
 // published for it.
 func TestAnswers(t *testing.T) {
-	t.Parallel()
 	own := func(status int, h http.Header) idempotency.Outcome {
 		switch {
 		case status == http.StatusTeapot:
@@ -34,7 +33,6 @@ func TestAnswers(t *testing.T) {
 		"own":     {idempotency.WithOutcome(own)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			met := make(map[policy.Next]int)
 			for status := http.StatusOK; status <= 599; status++ {
 				for _, field := range []string{"", "Retry-After"} {
@@ -98,7 +96,6 @@ func requireNext(t *testing.T, a *api, want policy.Next) {
 
 // An operation may say otherwise, as the page says.
 func TestOperationSaysOtherwise(t *testing.T) {
-	t.Parallel()
 	a := newAPI(t, false)
 	require.Equal(t, policy.Run, nextOf(t, a.policy.Answers, http.StatusBadGateway, ""))
 	a.answers(func(w http.ResponseWriter, r *http.Request, _ int64) {
@@ -112,7 +109,6 @@ func TestOperationSaysOtherwise(t *testing.T) {
 
 // The type of a problem leads to its explanation on the page.
 func TestProblemsLeadToTheirExplanations(t *testing.T) {
-	t.Parallel()
 	a := newAPI(t, false, idempotency.WithRequired(true), idempotency.WithPolicyURL("https://api.example.com/keys"))
 	page := guardtest.ServeRecorder(t, policy.Handler(a.policy)).Do(t, guardtest.Call{Method: http.MethodGet, NoBody: true}).Body
 	got := a.refuses(t, call(""), problem.KeyMissing)

@@ -78,7 +78,6 @@ func TestEachSentenceHasAProof(t *testing.T) {
 	if race.Enabled {
 		t.Skip("it only computes: there is nothing to detect")
 	}
-	t.Parallel()
 	published := make(map[string]bool)
 	everyPolicy(func(p policy.Policy) {
 		seen := make(map[string]bool)
@@ -103,7 +102,6 @@ var provenBy = map[string]string{
 }
 
 func TestFieldsOfThePolicy(t *testing.T) {
-	t.Parallel()
 	typ := reflect.TypeFor[policy.Policy]()
 	for field := range typ.Fields() {
 		name := field.Name
@@ -133,7 +131,6 @@ var publishedAs = map[string]string{
 
 // A new option says what it means for clients.
 func TestEachOptionIsPublishedOrNot(t *testing.T) {
-	t.Parallel()
 	files, err := filepath.Glob("../../*.go")
 	require.NoError(t, err)
 	var options []string
@@ -153,7 +150,6 @@ func TestEachOptionIsPublishedOrNot(t *testing.T) {
 
 // No code can be published with a status that has no proof.
 func TestEachRefusalHasAProof(t *testing.T) {
-	t.Parallel()
 	proven := map[problem.Code][]int{lateBody.code: {lateBody.status}}
 	for _, r := range slices.Concat(refusals, ofScope, ofTransaction) {
 		proven[r.code] = append(proven[r.code], r.status)

@@ -29,7 +29,6 @@ func goodFor(t *testing.T, got guardtest.Reply) time.Duration {
 
 // As long as an answer says, the key is good; then the request runs as the first.
 func TestAnswersSayForHowLongAKeyIsGood(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := new(guardtest.Counter)
 		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(),
@@ -53,7 +52,6 @@ func TestAnswersSayForHowLongAKeyIsGood(t *testing.T) {
 // A held key that is about to be free is told as one that is over: the client that counts from
 // when it has sent its request would send it too late.
 func TestLastSecondOfAKeyIsZero(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		fails := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
 		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithExpiryHeader(guardtest.ExpiryHeader),
@@ -69,7 +67,6 @@ func TestLastSecondOfAKeyIsZero(t *testing.T) {
 }
 
 func TestExpiryOnEachTransport(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithExpiryHeader("x-good-for")).Handler(new(guardtest.Counter)))
 		require.Equal(t, "86400", s.Do(t, guardtest.Call{Key: "k"}).Header.Get("X-Good-For"))
@@ -82,7 +79,6 @@ func TestExpiryOnEachTransport(t *testing.T) {
 
 // The field is a promise, so it is where the record is, and nowhere else.
 func TestOnlyWhatIsRecordedHasAnExpiry(t *testing.T) {
-	t.Parallel()
 	status := func(code int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
 	}
@@ -107,24 +103,20 @@ func TestOnlyWhatIsRecordedHasAnExpiry(t *testing.T) {
 			return http.ErrNoCookie
 		})}, time.Hour, none, problem.ReplayDenied},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				options := append([]idempotency.Option{idempotency.WithExpiryHeader(guardtest.ExpiryHeader), idempotency.WithTTL(time.Hour)}, tt.options...)
-				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), options...).Handler(tt.handler))
-				require.Equal(t, tt.first, goodFor(t, s.Do(t, guardtest.Call{Key: "k"})))
-				again := s.Do(t, guardtest.Call{Key: "k"})
-				require.Equal(t, tt.again, goodFor(t, again))
-				require.Equal(t, string(tt.code), again.Header.Get(problem.Header))
-				require.Negative(t, goodFor(t, s.Do(t, guardtest.Call{Key: "k", Body: "other"})), "another request's record is not the client's")
-			})
+		guardtest.Bubble(t, name, func(t *testing.T) {
+			options := append([]idempotency.Option{idempotency.WithExpiryHeader(guardtest.ExpiryHeader), idempotency.WithTTL(time.Hour)}, tt.options...)
+			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), options...).Handler(tt.handler))
+			require.Equal(t, tt.first, goodFor(t, s.Do(t, guardtest.Call{Key: "k"})))
+			again := s.Do(t, guardtest.Call{Key: "k"})
+			require.Equal(t, tt.again, goodFor(t, again))
+			require.Equal(t, string(tt.code), again.Header.Get(problem.Header))
+			require.Negative(t, goodFor(t, s.Do(t, guardtest.Call{Key: "k", Body: "other"})), "another request's record is not the client's")
 		})
 	}
 }
 
 // A run whose record is still on its way to the store promises nothing.
 func TestAnswerThatIsNotRecordedYetHasNoExpiry(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
 		store.On("complete", guardtest.Always(guardtest.Refuse))
@@ -139,7 +131,6 @@ func TestAnswerThatIsNotRecordedYetHasNoExpiry(t *testing.T) {
 // While the first run goes on, a client is told the shorter of what is left of the record and of
 // what its answer would be kept for: one of the two is true, however the run ends.
 func TestRequestInFlightSaysHowLongItsKeyIsSurelyGood(t *testing.T) {
-	t.Parallel()
 	for name, tt := range map[string]struct {
 		options []idempotency.Option
 		want    time.Duration
@@ -148,18 +139,15 @@ func TestRequestInFlightSaysHowLongItsKeyIsSurelyGood(t *testing.T) {
 		"the TTL is shorter":       {[]idempotency.Option{idempotency.WithRetention(2 * time.Hour)}, time.Hour},
 		"the record has no end":    {[]idempotency.Option{idempotency.WithRecovery(idempotency.Hold)}, time.Hour},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				options := append([]idempotency.Option{idempotency.WithExpiryHeader(guardtest.ExpiryHeader), idempotency.WithTTL(time.Hour)}, tt.options...)
-				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), options...).Handler(guardtest.Answering(time.Minute, "done")))
-				go s.Attempt(t, guardtest.Call{Key: "k"})
-				time.Sleep(5 * time.Second)
-				got := s.Do(t, guardtest.Call{Key: "k"})
-				guardtest.RequireProblem(t, got, http.StatusConflict, problem.InFlight)
-				require.Equal(t, tt.want, goodFor(t, got))
-				time.Sleep(time.Minute)
-			})
+		guardtest.Bubble(t, name, func(t *testing.T) {
+			options := append([]idempotency.Option{idempotency.WithExpiryHeader(guardtest.ExpiryHeader), idempotency.WithTTL(time.Hour)}, tt.options...)
+			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), options...).Handler(guardtest.Answering(time.Minute, "done")))
+			go s.Attempt(t, guardtest.Call{Key: "k"})
+			time.Sleep(5 * time.Second)
+			got := s.Do(t, guardtest.Call{Key: "k"})
+			guardtest.RequireProblem(t, got, http.StatusConflict, problem.InFlight)
+			require.Equal(t, tt.want, goodFor(t, got))
+			time.Sleep(time.Minute)
 		})
 	}
 }
@@ -167,7 +155,6 @@ func TestRequestInFlightSaysHowLongItsKeyIsSurelyGood(t *testing.T) {
 // What a handler says about the keys of somebody else, such as a service behind it, is not
 // recorded: it was true of that moment. The guard's own word takes its place.
 func TestExpiryOfAnotherGuardIsNotRecorded(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		for _, name := range []string{"", guardtest.ExpiryHeader, "X-Good-For"} {
 			h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

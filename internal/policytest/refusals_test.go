@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -108,38 +107,33 @@ var refusals = []refusal{
 // the same request is refused again. A refusal that says nothing about earlier requests has not
 // asked the store.
 func TestRefusals(t *testing.T) {
-	t.Parallel()
 	for _, tt := range refusals {
-		t.Run(fmt.Sprintf("%s %d", tt.code, tt.status), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				a := newAPI(t, false, tt.options...)
-				got := tt.provoke(t, a)
-				a.requireRefusal(t, got, tt.code)
-				require.Equal(t, tt.status, got.Status)
-				r := a.refusal(t, tt.code)
-				require.NotEmpty(t, r.Meaning)
-				require.Equal(t, r.Retry, tt.mend != nil)
-				if r.NotRun {
-					require.Zero(t, a.store.Count("claim"))
-					require.Zero(t, a.h.Runs.Load())
-				}
-				switch {
-				case r.Retry:
-					tt.mend(t, a)
-					require.Less(t, a.Do(t, call("k")).Status, 300)
-				case !r.NotRun:
-					a.requireRefusal(t, a.Do(t, guardtest.Call{Key: "k", Body: map[bool]string{true: "other"}[tt.code == problem.KeyReused]}), tt.code)
-				}
-				time.Sleep(time.Hour)
-			})
+		guardtest.Bubble(t, fmt.Sprintf("%s %d", tt.code, tt.status), func(t *testing.T) {
+			a := newAPI(t, false, tt.options...)
+			got := tt.provoke(t, a)
+			a.requireRefusal(t, got, tt.code)
+			require.Equal(t, tt.status, got.Status)
+			r := a.refusal(t, tt.code)
+			require.NotEmpty(t, r.Meaning)
+			require.Equal(t, r.Retry, tt.mend != nil)
+			if r.NotRun {
+				require.Zero(t, a.store.Count("claim"))
+				require.Zero(t, a.h.Runs.Load())
+			}
+			switch {
+			case r.Retry:
+				tt.mend(t, a)
+				require.Less(t, a.Do(t, call("k")).Status, 300)
+			case !r.NotRun:
+				a.requireRefusal(t, a.Do(t, guardtest.Call{Key: "k", Body: map[bool]string{true: "other"}[tt.code == problem.KeyReused]}), tt.code)
+			}
+			time.Sleep(time.Hour)
 		})
 	}
 }
 
 // A body that a deadline cuts off needs a connection.
 func TestRefusalOfABodyThatIsLate(t *testing.T) {
-	t.Parallel()
 	h := new(guardtest.Counter)
 	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 	s := httptest.NewUnstartedServer(guard.Handler(h))
@@ -166,7 +160,6 @@ var lateBody = refusal{code: problem.BodyUnreadable, status: http.StatusRequestT
 // What a function of the route says of the caller is refused with the code that the policy has
 // for it, if the route has such a function.
 func TestRefusalsOfTheScopeFunction(t *testing.T) {
-	t.Parallel()
 	for _, tt := range ofScope {
 		cause := map[problem.Code]error{problem.Unauthenticated: idempotency.ErrUnauthenticated, problem.TryLater: idempotency.ErrTryLater}[tt.code]
 		a := newAPI(t, false)
@@ -178,8 +171,7 @@ func TestRefusalsOfTheScopeFunction(t *testing.T) {
 		})
 		require.NoError(t, err)
 		a.Server, a.policy = guardtest.ServeRecorder(t, g.Handler(a.h)), g.Policy()
-		got := a.refuses(t, call("k"), tt.code)
-		require.Equal(t, tt.status, got.Status)
+		require.Equal(t, tt.status, a.refuses(t, call("k"), tt.code).Status)
 		require.Zero(t, a.store.Count("claim"))
 		if a.refusal(t, tt.code).Retry {
 			a.h.Runs.Add(1) // from now on, the scope function knows
@@ -205,7 +197,6 @@ var ofTransaction = []refusal{
 // A route with transactions publishes that a commit can be refused, and that a run without a
 // recorded answer has done nothing. A retry helps where that is said.
 func TestRefusalsOfTransactions(t *testing.T) {
-	t.Parallel()
 	for _, tt := range ofTransaction {
 		st, h := guardtest.NewTxStore(), new(guardtest.Counter)
 		h.Handler = func(w http.ResponseWriter, r *http.Request, _ int64) {

@@ -45,7 +45,6 @@ func begin(w http.ResponseWriter, r *http.Request, before func(*http.Request), f
 }
 
 func TestUnknownRunDeniesNoEffect(t *testing.T) {
-	t.Parallel()
 	const asItIs, marked = problem.Code(""), problem.Code("marked")
 	unknownRule := idempotency.WithOutcome(func(int, http.Header) idempotency.Outcome { return idempotency.Unknown })
 	for name, c := range map[string]struct {
@@ -71,7 +70,6 @@ func TestUnknownRunDeniesNoEffect(t *testing.T) {
 		"a redirect to the result":  {before: setUnknown, status: 303, rerun: asItIs, hold: asItIs},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 					begin(w, r, c.before, c.field)
@@ -81,15 +79,8 @@ func TestUnknownRunDeniesNoEffect(t *testing.T) {
 						w.Header()[c.field[0]][0] = "" // after it was written
 					}
 				}}
-				opts := []idempotency.Option{recovery}
-				if c.opt != nil {
-					opts = append(opts, c.opt)
-				}
-				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), opts...).Handler(h))
-				want := c.rerun
-				if unknown == guardtest.IsHeld {
-					want = c.hold
-				}
+				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery, c.opt).Handler(h))
+				want := map[guardtest.Fate]problem.Code{guardtest.RunsNext: c.rerun, guardtest.IsHeld: c.hold}[unknown]
 				got := s.Do(t, guardtest.Call{Key: "k"})
 				if want == marked { // a person is served by the answer, and a program by its code
 					require.Equal(t, c.status, got.Status)
@@ -112,7 +103,6 @@ func TestUnknownRunDeniesNoEffect(t *testing.T) {
 // What a stream has sent cannot be taken back, so the mark goes out with its head, whether it is flushed
 // or has outgrown what is kept.
 func TestHeadThatLeavesEarlyDeniesNoEffect(t *testing.T) {
-	t.Parallel()
 	for name, c := range map[string]struct {
 		before      func(*http.Request)
 		field       [2]string
@@ -137,7 +127,6 @@ func TestHeadThatLeavesEarlyDeniesNoEffect(t *testing.T) {
 			"large":   func(w http.ResponseWriter) { _, _ = w.Write(make([]byte, 101)) },
 		} {
 			t.Run(name+"/"+size, func(t *testing.T) {
-				t.Parallel()
 				guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 					h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 						begin(w, r, c.before, c.field)
@@ -146,15 +135,9 @@ func TestHeadThatLeavesEarlyDeniesNoEffect(t *testing.T) {
 						sends(w)
 						_, _ = w.Write([]byte("many"))
 					}}
-					opts := []idempotency.Option{recovery, idempotency.WithLimits(idempotency.Limits{ResponseBody: 100})}
-					if c.opt != nil {
-						opts = append(opts, c.opt)
-					}
-					s := guardtest.ServeHTTP1(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), opts...).Handler(h))
-					want := c.rerun
-					if unknown == guardtest.IsHeld {
-						want = c.hold
-					}
+					limit := idempotency.WithLimits(idempotency.Limits{ResponseBody: 100})
+					s := guardtest.ServeHTTP1(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery, limit, c.opt).Handler(h))
+					want := map[guardtest.Fate]problem.Code{guardtest.RunsNext: c.rerun, guardtest.IsHeld: c.hold}[unknown]
 					got := s.Do(t, guardtest.Call{Key: "k"})
 					require.Equal(t, c.status, got.Status)
 					require.Equal(t, "too ", got.Body[:4])
@@ -168,7 +151,6 @@ func TestHeadThatLeavesEarlyDeniesNoEffect(t *testing.T) {
 
 // The refusal is definite, and only its record is missing.
 func TestDefiniteRefusalThatCannotBeSealedIsShown(t *testing.T) {
-	t.Parallel()
 	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 		w.WriteHeader(http.StatusUnprocessableEntity)
 	}}
@@ -179,21 +161,17 @@ func TestDefiniteRefusalThatCannotBeSealedIsShown(t *testing.T) {
 
 // A run has lost its lease after its effect. The refusal of its handler may come from that.
 func TestRefusalOfALostRunDeniesNoEffect(t *testing.T) {
-	t.Parallel()
 	for recovery, want := range map[idempotency.Recovery]problem.Code{
 		idempotency.Rerun: problem.NoAnswer, idempotency.Hold: problem.OutcomeUnknown,
 	} {
 		for _, status := range []int{307, 308, 402, 409, 422, 429} {
-			t.Run(recovery.String()+" "+http.StatusText(status), func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						<-r.Context().Done()
-						w.WriteHeader(status)
-					}), idempotency.WithRecovery(recovery))
-					p.Store.On("renew", guardtest.Always(guardtest.Refuse))
-					guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), problem.New(want).Status, want)
-				})
+			guardtest.Bubble(t, recovery.String()+" "+http.StatusText(status), func(t *testing.T) {
+				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					<-r.Context().Done()
+					w.WriteHeader(status)
+				}), idempotency.WithRecovery(recovery))
+				p.Store.On("renew", guardtest.Always(guardtest.Refuse))
+				guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), problem.New(want).Status, want)
 			})
 		}
 	}
@@ -202,7 +180,6 @@ func TestRefusalOfALostRunDeniesNoEffect(t *testing.T) {
 // A run is told to stop by its deadline too, and by a client that has gone. Its refusal says as little
 // then: its effect may be on the way. One that has never looked at its context was not stopped by it.
 func TestRefusalOfARunThatWasToldToStop(t *testing.T) {
-	t.Parallel()
 	for name, end := range map[string]func(context.Context) (context.Context, context.CancelFunc){
 		"deadline": func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, time.Second)
@@ -216,38 +193,35 @@ func TestRefusalOfARunThatWasToldToStop(t *testing.T) {
 		for _, looks := range []bool{true, false} {
 			for _, status := range []int{402, 408, 422, 429} {
 				t.Run(fmt.Sprintf("%s/looks %t/%d", name, looks, status), func(t *testing.T) {
-					t.Parallel()
-					guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
-						synctest.Test(t, func(t *testing.T) {
-							h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {
-								if run > 1 {
-									return
-								}
-								if looks {
-									<-r.Context().Done()
-								} else {
-									time.Sleep(2 * time.Second)
-								}
-								w.WriteHeader(status)
-							}}
-							p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery, idempotency.WithClientCancel(name == "client"))
-							ctx, stop := end(t.Context())
-							defer stop()
-							_, _ = p.Try(ctx, guardtest.Call{Key: "k"})
-							synctest.Wait()
-							time.Sleep(2 * time.Second)
-							again := p.Do(t, guardtest.Call{Key: "k"})
-							switch {
-							case (looks || status == http.StatusRequestTimeout) && unknown == guardtest.IsHeld:
-								guardtest.RequireProblem(t, again, http.StatusConflict, problem.OutcomeUnknown)
-							case looks, status == http.StatusRequestTimeout, status == http.StatusTooManyRequests:
-								require.Equal(t, http.StatusOK, again.Status)
-								require.False(t, again.Replayed())
-							default:
-								require.Equal(t, status, again.Status)
-								require.True(t, again.Replayed())
+					guardtest.BubbleOnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
+						h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {
+							if run > 1 {
+								return
 							}
-						})
+							if looks {
+								<-r.Context().Done()
+							} else {
+								time.Sleep(2 * time.Second)
+							}
+							w.WriteHeader(status)
+						}}
+						p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery, idempotency.WithClientCancel(name == "client"))
+						ctx, stop := end(t.Context())
+						defer stop()
+						_, _ = p.Try(ctx, guardtest.Call{Key: "k"})
+						synctest.Wait()
+						time.Sleep(2 * time.Second)
+						again := p.Do(t, guardtest.Call{Key: "k"})
+						switch {
+						case (looks || status == http.StatusRequestTimeout) && unknown == guardtest.IsHeld:
+							guardtest.RequireProblem(t, again, http.StatusConflict, problem.OutcomeUnknown)
+						case looks, status == http.StatusRequestTimeout, status == http.StatusTooManyRequests:
+							require.Equal(t, http.StatusOK, again.Status)
+							require.False(t, again.Replayed())
+						default:
+							require.Equal(t, status, again.Status)
+							require.True(t, again.Replayed())
+						}
 					})
 				})
 			}
@@ -258,7 +232,6 @@ func TestRefusalOfARunThatWasToldToStop(t *testing.T) {
 // When the head leaves, it is known that the run was told to stop, or that another one may have come between: what
 // the client gets says so, whatever it is.
 func TestEarlyHeadOfAStoppedRunDeniesNoEffect(t *testing.T) {
-	t.Parallel()
 	ends := map[string]func(http.Handler) http.Handler{
 		"lost": func(next http.Handler) http.Handler { return next },
 		"deadline": func(next http.Handler) http.Handler {
@@ -273,36 +246,33 @@ func TestEarlyHeadOfAStoppedRunDeniesNoEffect(t *testing.T) {
 		for _, size := range []int{1, 101} {
 			for _, status := range []int{200, 307, 401, 422, 429, 502} {
 				t.Run(fmt.Sprintf("%s/%d/%d", end, size, status), func(t *testing.T) {
-					t.Parallel()
-					guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
-						synctest.Test(t, func(t *testing.T) {
-							st := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
-							g := guardtest.NewGuard(t, st, recovery, idempotency.WithLimits(idempotency.Limits{ResponseBody: 100}))
-							s := guardtest.ServeRecorder(t, outer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-								if end == "lost" {
-									st.On("renew", guardtest.Always(guardtest.Refuse))
-								}
-								<-r.Context().Done()
-								st.Heal()
-								w.WriteHeader(status)
-								_, _ = w.Write(make([]byte, size))
-								w.(http.Flusher).Flush()
-							}))))
-							var want problem.Code
-							switch {
-							case status < 300 || status >= 500:
-								if end == "lost" {
-									want = problem.NoAnswer
-								}
-							case unknown == guardtest.IsHeld:
-								want = problem.OutcomeUnknown
-							default:
+					guardtest.BubbleOnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
+						st := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
+						g := guardtest.NewGuard(t, st, recovery, idempotency.WithLimits(idempotency.Limits{ResponseBody: 100}))
+						s := guardtest.ServeRecorder(t, outer(g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+							if end == "lost" {
+								st.On("renew", guardtest.Always(guardtest.Refuse))
+							}
+							<-r.Context().Done()
+							st.Heal()
+							w.WriteHeader(status)
+							_, _ = w.Write(make([]byte, size))
+							w.(http.Flusher).Flush()
+						}))))
+						var want problem.Code
+						switch {
+						case status < 300 || status >= 500:
+							if end == "lost" {
 								want = problem.NoAnswer
 							}
-							got := s.Do(t, guardtest.Call{Key: "k"})
-							require.Equal(t, status, got.Status)
-							require.Equal(t, string(want), got.Header.Get(problem.Header))
-						})
+						case unknown == guardtest.IsHeld:
+							want = problem.OutcomeUnknown
+						default:
+							want = problem.NoAnswer
+						}
+						got := s.Do(t, guardtest.Call{Key: "k"})
+						require.Equal(t, status, got.Status)
+						require.Equal(t, string(want), got.Header.Get(problem.Header))
 					})
 				})
 			}
@@ -313,36 +283,31 @@ func TestEarlyHeadOfAStoppedRunDeniesNoEffect(t *testing.T) {
 // A refusal that comes after the deadline for another reason looks the same. The handler knows, and its word
 // counts.
 func TestRefusalAfterTheDeadlineThatTheHandlerVouchesFor(t *testing.T) {
-	t.Parallel()
-	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
-		synctest.Test(t, func(t *testing.T) {
-			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {
-				if run > 1 {
-					return
-				}
-				<-r.Context().Done()
-				op, _ := idempotency.FromContext(r.Context())
-				op.SetOutcome(idempotency.NotExecuted)
-				w.WriteHeader(http.StatusUnprocessableEntity)
-			}}
-			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery)
-			ctx, stop := context.WithTimeout(t.Context(), time.Second)
-			defer stop()
-			_, _ = p.Try(ctx, guardtest.Call{Key: "k"})
-			synctest.Wait()
-			require.Equal(t, http.StatusOK, p.Do(t, guardtest.Call{Key: "k"}).Status)
-			require.EqualValues(t, 2, h.Runs.Load())
-		})
+	guardtest.BubbleOnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {
+			if run > 1 {
+				return
+			}
+			<-r.Context().Done()
+			op, _ := idempotency.FromContext(r.Context())
+			op.SetOutcome(idempotency.NotExecuted)
+			w.WriteHeader(http.StatusUnprocessableEntity)
+		}}
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery)
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		_, _ = p.Try(ctx, guardtest.Call{Key: "k"})
+		synctest.Wait()
+		require.Equal(t, http.StatusOK, p.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.EqualValues(t, 2, h.Runs.Load())
 	})
 }
 
 // A later attempt finds the step of the first. Its 429 denies an effect as wrongly as that of
 // the first attempt.
 func TestStepThatIsFoundOutvotesTheStatus(t *testing.T) {
-	t.Parallel()
 	for name, err := range map[string]error{"done": nil, "refused for good": idempotency.Permanent(errors.New("declined"))} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 				var events guardtest.Events
 				steps := 0

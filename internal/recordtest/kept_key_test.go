@@ -59,52 +59,42 @@ func keeping(t *testing.T, st idempotency.Store, sealer idempotency.Sealer, opts
 // nameOf is the name of the record of a key.
 func nameOf(t *testing.T, g *idempotency.Guard, k idempotency.Key) idempotency.Key {
 	t.Helper()
-	info, err := g.Lookup(t.Context(), k)
-	require.NoError(t, err)
+	info := guardtest.Lookup(t, g, k)
 	return idempotency.Key{Record: info.Record}
 }
 
 func TestKeptKeyIsReadByTheNameOfItsRecord(t *testing.T) {
-	t.Parallel()
-	for name, open := range guardtest.SharedStores {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			st := open(t)
-			route, _ := keeping(t, st, guardtest.NewSealer(t, 1))
-			s := guardtest.ServeRecorder(t, route.Handler(guardtest.FailsFirst()))
-			require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
-			byKey, err := route.Lookup(t.Context(), guardtest.HeldKey)
-			require.NoError(t, err)
-			record := idempotency.Key{Record: byKey.Record}
+	guardtest.OnEachSharedStore(t, func(t *testing.T, st idempotency.Store) {
+		route, _ := keeping(t, st, guardtest.NewSealer(t, 1))
+		s := guardtest.ServeRecorder(t, route.Handler(guardtest.FailsFirst()))
+		require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		byKey := guardtest.Lookup(t, route, guardtest.HeldKey)
+		record := idempotency.Key{Record: byKey.Record}
 
-			// The console keeps no keys of its own, and has the sealer.
-			events := &guardtest.Events{}
-			console := guardtest.NewGuard(t, st, idempotency.WithSealer(guardtest.NewSealer(t, 1)), idempotency.WithObserver(events.Observe))
-			byName, err := console.Lookup(t.Context(), record)
-			require.NoError(t, err)
-			require.Equal(t, guardtest.HeldKey, byName.Key)
-			require.Equal(t, byKey.ID, byName.ID)
-			require.Len(t, byName.DeriveKey("charge"), 32)
-			require.Equal(t, byKey.DeriveKey("charge"), byName.DeriveKey("charge"))
-			require.NoError(t, console.Resolve(t.Context(), record, byName.Seen(), idempotency.Resolution{Outcome: idempotency.NotExecuted}))
-			resolved := events.All()[0]
-			require.Equal(t, "acme", resolved.Scope)
-			require.Equal(t, byKey.ID, resolved.OperationID)
-			require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
-			byName, err = console.Lookup(t.Context(), record)
-			require.NoError(t, err)
-			require.Equal(t, guardtest.HeldKey, byName.Key, "also when the record has its answer")
-			require.NoError(t, console.Forget(t.Context(), record, byName.Seen(), idempotency.Decision{}))
-			forgotten := events.All()[1]
-			require.Equal(t, "acme", forgotten.Scope)
-			require.Equal(t, byKey.ID, forgotten.OperationID)
-		})
-	}
+		// The console keeps no keys of its own, and has the sealer.
+		events := &guardtest.Events{}
+		console := guardtest.NewGuard(t, st, idempotency.WithSealer(guardtest.NewSealer(t, 1)), idempotency.WithObserver(events.Observe))
+		byName := guardtest.Lookup(t, console, record)
+		require.Equal(t, guardtest.HeldKey, byName.Key)
+		require.Equal(t, byKey.ID, byName.ID)
+		require.Len(t, byName.DeriveKey("charge"), 32)
+		require.Equal(t, byKey.DeriveKey("charge"), byName.DeriveKey("charge"))
+		require.NoError(t, console.Resolve(t.Context(), record, byName.Seen(), idempotency.Resolution{Outcome: idempotency.NotExecuted}))
+		resolved := events.All()[0]
+		require.Equal(t, "acme", resolved.Scope)
+		require.Equal(t, byKey.ID, resolved.OperationID)
+		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		byName = guardtest.Lookup(t, console, record)
+		require.Equal(t, guardtest.HeldKey, byName.Key, "also when the record has its answer")
+		require.NoError(t, console.Forget(t.Context(), record, byName.Seen(), idempotency.Decision{}))
+		forgotten := events.All()[1]
+		require.Equal(t, "acme", forgotten.Scope)
+		require.Equal(t, byKey.ID, forgotten.OperationID)
+	})
 }
 
 // The store learns neither scope nor key, and each record has a form of its own.
 func TestKeptKeyIsSealed(t *testing.T) {
-	t.Parallel()
 	st := newKeysOf()
 	g, _ := keeping(t, st, guardtest.NewSealer(t, 1))
 	s := guardtest.ServeRecorder(t, g.Handler(&guardtest.Counter{}))
@@ -123,7 +113,6 @@ func TestKeptKeyIsSealed(t *testing.T) {
 
 // Somebody who can write to the store cannot make an operator or a resolver look at another key.
 func TestNoBitOfAKeptKeyCanBeAltered(t *testing.T) {
-	t.Parallel()
 	st := newKeysOf()
 	g, events := keeping(t, st, guardtest.NewSealer(t, 1))
 	s := guardtest.ServeRecorder(t, g.Handler(guardtest.FailsFirst()))
@@ -150,15 +139,12 @@ func TestNoBitOfAKeptKeyCanBeAltered(t *testing.T) {
 	require.Equal(t, 1, events.Count(event.Corrupt), "once for each run")
 	require.ErrorIs(t, events.Errors()[len(events.Errors())-1], idempotency.ErrCorrupt)
 	st.alter = nil
-	info, err := g.Lookup(t.Context(), record)
-	require.NoError(t, err)
-	require.Equal(t, guardtest.HeldKey, info.Key)
+	require.Equal(t, guardtest.HeldKey, guardtest.Lookup(t, g, record).Key)
 }
 
 // A sealer that binds nothing is a mistake of the program. Even then a key is not that of another
 // record.
 func TestKeptKeyIsThatOfItsRecord(t *testing.T) {
-	t.Parallel()
 	st := newKeysOf()
 	g, events := keeping(t, st, unbound{})
 	s := guardtest.ServeRecorder(t, g.Handler(&guardtest.Counter{}))
@@ -166,9 +152,7 @@ func TestKeptKeyIsThatOfItsRecord(t *testing.T) {
 	s.Do(t, guardtest.Call{Key: "other"})
 	record := nameOf(t, g, guardtest.HeldKey)
 	st.alter = func([]byte) []byte { return st.claims[1].SealedKey }
-	info, err := g.Lookup(t.Context(), record)
-	require.NoError(t, err)
-	require.Equal(t, record, info.Key)
+	require.Equal(t, record, guardtest.Lookup(t, g, record).Key)
 	require.Equal(t, 1, events.Count(event.Corrupt))
 }
 
@@ -181,7 +165,6 @@ func (unbound) Open(sealed, _ []byte) ([]byte, error) { return sealed, nil }
 
 // Sealing keys are rotated as for answers. A process that does not have the key says so, once.
 func TestKeptKeyAndRotation(t *testing.T) {
-	t.Parallel()
 	st := idempotency.NewMemoryStore()
 	before, _ := keeping(t, st, guardtest.NewSealer(t, 1))
 	guardtest.ServeRecorder(t, before.Handler(&guardtest.Counter{})).Do(t, guardtest.Call{Key: "k"})
@@ -213,7 +196,6 @@ func TestKeptKeyAndRotation(t *testing.T) {
 
 // A key that takes too much room is not kept, and its request is served like any other.
 func TestKeyThatIsTooLongIsNotKept(t *testing.T) {
-	t.Parallel()
 	for _, length := range []int{0, 700, 1100, 5000} {
 		st := newKeysOf()
 		g, err := idempotency.New(st, func(*http.Request) (string, error) { return strings.Repeat("s", 1+length), nil },
@@ -229,12 +211,10 @@ func TestKeyThatIsTooLongIsNotKept(t *testing.T) {
 
 // The answer could not be sealed either, and its key would be held. So nothing runs.
 func TestNothingRunsIfTheKeyCannotBeSealed(t *testing.T) {
-	t.Parallel()
 	for name, sealer := range map[string]idempotency.Sealer{
 		"error": guardtest.FailingSealer{Sealer: guardtest.NewSealer(t, 1)}, "panic": panickingSealer{guardtest.NewSealer(t, 1)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			st := newKeysOf()
 			g, events := keeping(t, st, sealer, idempotency.WithRecovery(idempotency.Rerun), idempotency.WithFailOpen(true))
 			h := &guardtest.Counter{}
@@ -262,11 +242,8 @@ func (panickingSealer) Seal([]byte, []byte) ([]byte, error) { panic("no key toda
 
 // A job keeps its key too.
 func TestDoKeepsItsKey(t *testing.T) {
-	t.Parallel()
 	g, _ := keeping(t, idempotency.NewMemoryStore(), guardtest.NewSealer(t, 1))
 	_, _, err := idempotency.Do(t.Context(), g, jobKey, func(context.Context) (int, error) { return 1, nil })
 	require.NoError(t, err)
-	info, err := g.Lookup(t.Context(), nameOf(t, g, jobKey))
-	require.NoError(t, err)
-	require.Equal(t, jobKey, info.Key)
+	require.Equal(t, jobKey, guardtest.Lookup(t, g, nameOf(t, g, jobKey)).Key)
 }

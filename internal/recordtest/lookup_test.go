@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -49,10 +48,8 @@ func requireStatus(t *testing.T, got guardtest.Reply, want map[string]any) {
 }
 
 func TestLookupTellsEachState(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		st := &faultInspector{&guardtest.FaultStore{}, idempotency.NewMemoryStore()}
-		st.Behind = st.inspected
+		st := newListed()
 		guard := guardtest.NewGuard(t, st, idempotency.WithLease(9*time.Second), idempotency.WithTTL(time.Hour))
 		leave := make(chan int)
 		s := route(t, guard, func(w http.ResponseWriter, r *http.Request) {
@@ -71,8 +68,7 @@ func TestLookupTellsEachState(t *testing.T) {
 			return done
 		}
 		info := func() idempotency.RecordInfo {
-			info, err := guard.Lookup(t.Context(), guardtest.HeldKey)
-			require.NoError(t, err)
+			info := guardtest.Lookup(t, guard, guardtest.HeldKey)
 			return info
 		}
 
@@ -174,9 +170,7 @@ func (s *faultInspector) Forget(ctx context.Context, key string, seen store.Seen
 }
 
 func TestLookupRefusals(t *testing.T) {
-	t.Parallel()
-	st := &faultInspector{&guardtest.FaultStore{}, idempotency.NewMemoryStore()}
-	st.Behind = st.inspected
+	st := newListed()
 	denied := false
 	guard := guardtest.NewGuard(t, st, idempotency.WithAuthorizeReplay(func(_ *http.Request, info idempotency.RecordInfo) error {
 		if info.Key != (idempotency.Key{Scope: "acme", Value: "k"}) || info.Status != http.StatusCreated {
@@ -194,12 +188,11 @@ func TestLookupRefusals(t *testing.T) {
 	guardtest.RequireProblem(t, s.Do(t, lookup("globex")), http.StatusNotFound, problem.KeyUnknown)
 	guardtest.RequireProblem(t, s.Do(t, lookup("unknown")), http.StatusForbidden, problem.ScopeUnresolved)
 	guardtest.RequireProblem(t, s.Do(t, lookup("empty")), http.StatusForbidden, problem.ScopeUnresolved)
-	keyless := lookup("")
-	keyless.Key = ""
-	guardtest.RequireProblem(t, s.Do(t, keyless), http.StatusBadRequest, problem.KeyMissing)
-	invalid := lookup("")
-	invalid.Key = "a,b"
-	guardtest.RequireProblem(t, s.Do(t, invalid), http.StatusBadRequest, problem.KeyInvalid)
+	for key, code := range map[string]problem.Code{"": problem.KeyMissing, "a,b": problem.KeyInvalid} {
+		c := lookup("")
+		c.Key = key
+		guardtest.RequireProblem(t, s.Do(t, c), http.StatusBadRequest, code)
+	}
 
 	overTheWire := guardtest.ServeHTTP1(t, guard.LookupHandler())
 	head := lookup("")
@@ -228,22 +221,12 @@ func TestLookupRefusals(t *testing.T) {
 	guardtest.RequireProblem(t, s.Do(t, lookup("")), http.StatusInternalServerError, problem.AnswerUnreadable)
 }
 
-// What runs cannot be forgotten, and a store that hangs does not make the caller hang.
+// A store that hangs does not make the caller hang, and one that fails forgets nothing.
 func TestForgetOnAStoreThatFails(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		st := &faultInspector{&guardtest.FaultStore{}, idempotency.NewMemoryStore()}
-		st.Behind = st.inspected
-		h := &guardtest.Counter{}
+		st, h := newListed(), &guardtest.Counter{}
 		guard := guardtest.NewGuard(t, st)
-		s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if h.Runs.Load() == 0 {
-				if err := guard.Forget(r.Context(), guardtest.HeldKey, guardtest.Seen(t, guard), idempotency.Decision{}); !errors.Is(err, idempotency.ErrChanged) {
-					t.Errorf("a run in flight is forgotten: %v", err)
-				}
-			}
-			h.ServeHTTP(w, r)
-		})))
+		s := guardtest.ServeRecorder(t, guard.Handler(h))
 		s.Do(t, guardtest.Call{Key: "k"})
 
 		seen := guardtest.Seen(t, guard)
@@ -280,59 +263,40 @@ func inspected(t *testing.T, opts ...idempotency.Option) (*idempotency.Guard, *g
 }
 
 func TestLookup(t *testing.T) {
-	t.Parallel()
 	for name, opts := range map[string][]idempotency.Option{
 		"plain": nil, "sealed": {idempotency.WithSealer(guardtest.NewSealer(t, 1))},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				g, s, _ := inspected(t, opts...)
-				_, err := g.Lookup(t.Context(), guardtest.HeldKey)
-				require.ErrorIs(t, err, idempotency.ErrNotFound)
+		guardtest.Bubble(t, name, func(t *testing.T) {
+			g, s, _ := inspected(t, opts...)
+			_, err := g.Lookup(t.Context(), guardtest.HeldKey)
+			require.ErrorIs(t, err, idempotency.ErrNotFound)
 
-				created := s.Do(t, guardtest.Call{Key: "k"})
-				time.Sleep(time.Hour)
-				info, err := g.Lookup(t.Context(), guardtest.HeldKey)
-				require.NoError(t, err)
-				require.Equal(t, store.Completed, info.State)
-				require.Equal(t, http.StatusCreated, info.Status)
-				require.Equal(t, 1, info.Attempt)
-				require.Equal(t, created.Body, info.ID+" 1")
-				require.Equal(t, time.Hour, info.Age)
-				require.Equal(t, 23*time.Hour, info.TTL)
+			created := s.Do(t, guardtest.Call{Key: "k"})
+			time.Sleep(time.Hour)
+			info := guardtest.Lookup(t, g, guardtest.HeldKey)
+			require.Equal(t, store.Completed, info.State)
+			require.Equal(t, http.StatusCreated, info.Status)
+			require.Equal(t, 1, info.Attempt)
+			require.Equal(t, created.Body, info.ID+" 1")
+			require.Equal(t, time.Hour, info.Age)
+			require.Equal(t, 23*time.Hour, info.TTL)
 
-				_, err = g.Lookup(t.Context(), idempotency.Key{Scope: "other", Value: "k"})
-				require.ErrorIs(t, err, idempotency.ErrNotFound)
-			})
+			_, err = g.Lookup(t.Context(), idempotency.Key{Scope: "other", Value: "k"})
+			require.ErrorIs(t, err, idempotency.ErrNotFound)
 		})
 	}
 }
 
-func TestLookupOfASharedScope(t *testing.T) {
-	t.Parallel()
-	g, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope)
-	require.NoError(t, err)
-	s := guardtest.ServeRecorder(t, g.Handler(&guardtest.Counter{}))
-	s.Do(t, guardtest.Call{Key: "k"})
-	info, err := g.Lookup(t.Context(), idempotency.Key{Scope: idempotency.Shared, Value: "k"})
-	require.NoError(t, err)
-	require.Equal(t, store.Completed, info.State)
-}
-
 func TestResolveWithAnAnswer(t *testing.T) {
-	t.Parallel()
 	for name, opts := range map[string][]idempotency.Option{
 		"plain": nil, "sealed": {idempotency.WithSealer(guardtest.NewSealer(t, 1))},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			g, s, h := inspected(t, opts...)
 			c := guardtest.Call{Key: "k", Path: "/fails"}
 			s.Do(t, c)
 			guardtest.RequireFate(t, s, h, c, guardtest.IsHeld)
-			info, err := g.Lookup(t.Context(), guardtest.HeldKey)
-			require.NoError(t, err)
+			info := guardtest.Lookup(t, g, guardtest.HeldKey)
 			require.Equal(t, store.Held, info.State)
 
 			resolution := idempotency.Resolution{
@@ -364,7 +328,6 @@ func TestResolveWithAnAnswer(t *testing.T) {
 }
 
 func TestResolveRefusesWhatItCannotSettle(t *testing.T) {
-	t.Parallel()
 	g, s, h := inspected(t, idempotency.WithLimits(idempotency.Limits{ResponseBody: 100}))
 	final := idempotency.Resolution{Outcome: idempotency.Final}
 	require.ErrorIs(t, g.Resolve(t.Context(), guardtest.HeldKey, guardtest.HeldBy(store.Owner{1}, 1), final), idempotency.ErrNotFound)
@@ -402,23 +365,20 @@ func TestResolveRefusesWhatItCannotSettle(t *testing.T) {
 	done := guardtest.Call{Key: "done"}
 	s.Do(t, done)
 	key := idempotency.Key{Scope: "acme", Value: "done"}
-	info, err := g.Lookup(t.Context(), key)
-	require.NoError(t, err)
-	err = g.Resolve(t.Context(), key, guardtest.HeldBy(info.Seen().Owner, 1), idempotency.Resolution{Outcome: idempotency.NotExecuted})
+	info := guardtest.Lookup(t, g, key)
+	err := g.Resolve(t.Context(), key, guardtest.HeldBy(info.Seen().Owner, 1), idempotency.Resolution{Outcome: idempotency.NotExecuted})
 	require.ErrorIs(t, err, idempotency.ErrChanged)
 	guardtest.RequireFate(t, s, h, done, guardtest.Replays)
 }
 
 func TestForgetLeavesARunInFlightAlone(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithLease(guardtest.LeaseTime))
 		h := guardtest.Answering(time.Minute, "done")
 		s := guardtest.ServeRecorder(t, g.Handler(h))
 		done := s.Start(t, guardtest.Call{Key: "k"})
 		for range 50 {
-			info, err := g.Lookup(t.Context(), guardtest.HeldKey)
-			require.NoError(t, err)
+			info := guardtest.Lookup(t, g, guardtest.HeldKey)
 			require.ErrorIs(t, g.Forget(t.Context(), guardtest.HeldKey, info.Seen(), idempotency.Decision{}), idempotency.ErrChanged)
 			require.Equal(t, store.Claimed, info.State)
 			require.Positive(t, info.Lease)
@@ -432,7 +392,6 @@ func TestForgetLeavesARunInFlightAlone(t *testing.T) {
 // A held key is resolved while clients retry: each gets either the state before or the
 // one after, and all see the same answer. Of several resolutions one counts.
 func TestResolveAgainstConcurrentRetries(t *testing.T) {
-	t.Parallel()
 	for range 50 {
 		g, s, h := inspected(t)
 		c := guardtest.Call{Key: "k", Path: "/fails"}
@@ -466,35 +425,4 @@ func TestResolveAgainstConcurrentRetries(t *testing.T) {
 		require.Len(t, bodies, 1)
 		require.EqualValues(t, 1, h.Runs.Load())
 	}
-}
-
-// A retry that was let in by a resolution is not settled by a second one that was meant
-// for the run before it.
-func TestResolutionIsForOneAttempt(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		leave := make(chan struct{})
-		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
-			if run == 1 {
-				w.WriteHeader(http.StatusBadGateway)
-				return
-			}
-			<-leave
-			_, _ = io.WriteString(w, "second")
-		}}
-		g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold))
-		s := guardtest.ServeRecorder(t, g.Handler(h))
-		s.Do(t, guardtest.Call{Key: "k"})
-		before := guardtest.Seen(t, g)
-		require.NoError(t, g.Resolve(t.Context(), guardtest.HeldKey, before, idempotency.Resolution{Outcome: idempotency.NotExecuted}))
-		done := s.Start(t, guardtest.Call{Key: "k"})
-		now := guardtest.Seen(t, g)
-		for _, stale := range []store.Seen{before, guardtest.HeldBy(now.Owner, 1), guardtest.HeldBy(now.Owner, 2), now} {
-			err := g.Resolve(t.Context(), guardtest.HeldKey, stale, idempotency.Resolution{Outcome: idempotency.Final, Body: []byte("made up")})
-			require.ErrorIs(t, err, idempotency.ErrChanged)
-		}
-		close(leave)
-		require.Equal(t, "second", (<-done).Body)
-		require.Equal(t, "second", s.Do(t, guardtest.Call{Key: "k"}).Body)
-	})
 }

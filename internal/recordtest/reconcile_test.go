@@ -23,7 +23,6 @@ import (
 
 // A process dies, and no client comes back. What it has left is reported when its lease has ended.
 func TestReconcileReportsWhatADeadProcessHasLeft(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := idempotency.NewMemoryStore()
 		const record = "pabwdD-b40jYvm3_gRmUvjEiF06BVBZkFR9utCWVMVo"
@@ -60,76 +59,67 @@ func TestReconcileReportsWhatADeadProcessHasLeft(t *testing.T) {
 
 // The resolver is asked about the client's own key, and the client meets the settled one.
 func TestReconcileAsksTheResolverOfTheRoute(t *testing.T) {
-	t.Parallel()
 	for outcome, fate := range map[idempotency.Outcome]guardtest.Fate{
 		idempotency.Final: guardtest.Replays, idempotency.NotExecuted: guardtest.RunsNext, idempotency.Resume: guardtest.RunsNext,
 		idempotency.Unknown: guardtest.IsHeld,
 	} {
-		t.Run(outcome.String(), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				r, none := &resolverLog{}, &resolverLog{}
-				d := newDesk(t, idempotency.NewMemoryStore(), answering(r, outcome))
-				d.With(idempotency.WithRoute("POST /refunds"), answering(none, idempotency.Final))
-				plain := guardtest.ServeRecorder(t, d.With(idempotency.WithRoute(payouts)).Handler(d.runs))
-				require.Equal(t, http.StatusInternalServerError, d.route.Do(t, guardtest.Call{Key: "k"}).Status)
-				d.reconcile(t)
-				require.Equal(t, []string{"k"}, r.keys())
-				info := r.asked[0]
-				require.Equal(t, guardtest.HeldKey, info.Key)
-				require.Equal(t, store.Held, info.State)
-				require.Equal(t, payouts, info.Route)
-				require.Len(t, info.DeriveKey("wire"), 32)
-				guardtest.RequireFate(t, plain, d.runs, guardtest.Call{Key: "k"}, fate)
-				ticks(2)
-				require.Empty(t, none.keys())
-				require.Equal(t, 1, d.Count(event.Held))
-				if outcome == idempotency.Unknown {
-					require.Len(t, r.keys(), 3, "once in each tick")
-					return
-				}
-				require.Len(t, r.keys(), 1)
-				resolved := d.only(event.Resolved)[0]
-				require.Equal(t, outcome, resolved.Outcome)
-				require.Equal(t, "resolver", resolved.Actor)
-				require.Equal(t, "the bank says so", resolved.Reason)
-				require.Equal(t, "acme", resolved.Scope)
-				require.Equal(t, info.ID, resolved.OperationID)
-				require.Zero(t, d.Count(event.StoreError))
-			})
+		guardtest.Bubble(t, outcome.String(), func(t *testing.T) {
+			r, none := &resolverLog{}, &resolverLog{}
+			d := newDesk(t, idempotency.NewMemoryStore(), answering(r, outcome))
+			d.With(idempotency.WithRoute("POST /refunds"), answering(none, idempotency.Final))
+			plain := guardtest.ServeRecorder(t, d.With(idempotency.WithRoute(payouts)).Handler(d.runs))
+			require.Equal(t, http.StatusInternalServerError, d.route.Do(t, guardtest.Call{Key: "k"}).Status)
+			d.reconcile(t)
+			require.Equal(t, []string{"k"}, r.keys())
+			info := r.asked[0]
+			require.Equal(t, guardtest.HeldKey, info.Key)
+			require.Equal(t, store.Held, info.State)
+			require.Equal(t, payouts, info.Route)
+			require.Len(t, info.DeriveKey("wire"), 32)
+			guardtest.RequireFate(t, plain, d.runs, guardtest.Call{Key: "k"}, fate)
+			ticks(2)
+			require.Empty(t, none.keys())
+			require.Equal(t, 1, d.Count(event.Held))
+			if outcome == idempotency.Unknown {
+				require.Len(t, r.keys(), 3, "once in each tick")
+				return
+			}
+			require.Len(t, r.keys(), 1)
+			resolved := d.only(event.Resolved)[0]
+			require.Equal(t, outcome, resolved.Outcome)
+			require.Equal(t, "resolver", resolved.Actor)
+			require.Equal(t, "the bank says so", resolved.Reason)
+			require.Equal(t, "acme", resolved.Scope)
+			require.Equal(t, info.ID, resolved.OperationID)
+			require.Zero(t, d.Count(event.StoreError))
 		})
 	}
 }
 
 // Nobody is asked about a key that is not known, and no resolver about the keys of another route.
 func TestReconcileOnlyReportsWhatNoResolverCanBeAskedAbout(t *testing.T) {
-	t.Parallel()
 	for name, opts := range map[string][]idempotency.Option{
 		"no label":         {idempotency.WithRoute("")},
 		"another label":    {idempotency.WithRoute("POST /refunds")},
 		"key not kept":     {idempotency.WithKeptKeys(false)},
 		"nothing is known": {idempotency.WithRoute(""), idempotency.WithKeptKeys(false)},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				st := idempotency.NewMemoryStore()
-				other := newDesk(t, st, opts...)
-				require.Equal(t, http.StatusInternalServerError, other.route.Do(t, guardtest.Call{Key: "k"}).Status)
-				r := &resolverLog{}
-				d := newDesk(t, st, answering(r, idempotency.Final)).reconcile(t)
-				ticks(1)
-				require.Empty(t, r.keys())
-				require.Len(t, d.All(), 1)
-				require.Equal(t, event.Held, d.All()[0].Kind)
-			})
+		guardtest.Bubble(t, name, func(t *testing.T) {
+			st := idempotency.NewMemoryStore()
+			other := newDesk(t, st, opts...)
+			require.Equal(t, http.StatusInternalServerError, other.route.Do(t, guardtest.Call{Key: "k"}).Status)
+			r := &resolverLog{}
+			d := newDesk(t, st, answering(r, idempotency.Final)).reconcile(t)
+			ticks(1)
+			require.Empty(t, r.keys())
+			require.Len(t, d.All(), 1)
+			require.Equal(t, event.Held, d.All()[0].Kind)
 		})
 	}
 }
 
 // A resolver that fails, or panics, is asked again, and keeps no other key from its turn.
 func TestReconcileOutlivesItsResolver(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := &resolverLog{answer: func(info idempotency.RecordInfo) (idempotency.Resolution, error) {
 			switch info.Key.Value {
@@ -166,7 +156,6 @@ func TestReconcileOutlivesItsResolver(t *testing.T) {
 // A slow resolver is asked for as long as a tick lasts, and then goes on with the keys that had no
 // turn, so that one key that takes long does not keep it from the rest.
 func TestReconcileGivesEachKeyItsTurn(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := &resolverLog{answer: func(idempotency.RecordInfo) (idempotency.Resolution, error) {
 			time.Sleep(40 * time.Second)
@@ -195,7 +184,6 @@ func TestReconcileGivesEachKeyItsTurn(t *testing.T) {
 
 // An outage of the store is reported once, and the next tick goes on.
 func TestReconcileWhileTheStoreIsAway(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := newListed()
 		r := &resolverLog{}
@@ -223,64 +211,58 @@ func TestReconcileWhileTheStoreIsAway(t *testing.T) {
 
 // Processes that reconcile at once settle a key once, and nobody hears of those that were late.
 func TestReconcileInSeveralProcesses(t *testing.T) {
-	t.Parallel()
-	for name, open := range guardtest.SharedStores {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			st := open(t)
-			const n, keys = 4, 20
-			meet := make(chan struct{})
-			var once sync.Once
-			var entered sync.WaitGroup
-			entered.Add(n)
-			var desks []*desk
-			for i := range n {
-				var first sync.Once
-				desks = append(desks, newDesk(t, st, idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
-					first.Do(func() { // all have seen the first key held
-						entered.Done()
-						once.Do(func() { go func() { entered.Wait(); close(meet) }() })
-						<-meet
-					})
-					return idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusOK + i}, nil // who is first decides
-				})))
-			}
-			fails := guardtest.ServeRecorder(t, desks[0].With(idempotency.WithRoute(payouts), idempotency.WithKeptKeys(true)).Handler(
-				http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })))
-			for k := range keys {
-				fails.Do(t, guardtest.Call{Key: fmt.Sprint("key-", k)})
-			}
-			ctx, end := context.WithCancel(t.Context())
-			var all sync.WaitGroup
-			for _, d := range desks {
-				all.Go(func() {
-					if err := d.Reconcile(ctx, 50*time.Millisecond); err != nil {
-						t.Error(err)
-					}
+	guardtest.OnEachSharedStore(t, func(t *testing.T, st idempotency.Store) {
+		const n, keys = 4, 20
+		meet := make(chan struct{})
+		var once sync.Once
+		var entered sync.WaitGroup
+		entered.Add(n)
+		var desks []*desk
+		for i := range n {
+			var first sync.Once
+			desks = append(desks, newDesk(t, st, idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
+				first.Do(func() { // all have seen the first key held
+					entered.Done()
+					once.Do(func() { go func() { entered.Wait(); close(meet) }() })
+					<-meet
 				})
-			}
-			settled := func() (sum int) {
-				for _, d := range desks {
-					sum += d.Count(event.Resolved)
+				return idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusOK + i}, nil // who is first decides
+			})))
+		}
+		fails := guardtest.ServeRecorder(t, desks[0].With(idempotency.WithRoute(payouts), idempotency.WithKeptKeys(true)).Handler(
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })))
+		for k := range keys {
+			fails.Do(t, guardtest.Call{Key: fmt.Sprint("key-", k)})
+		}
+		ctx, end := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for _, d := range desks {
+			all.Go(func() {
+				if err := d.Reconcile(ctx, 50*time.Millisecond); err != nil {
+					t.Error(err)
 				}
-				return sum
-			}
-			require.Eventually(t, func() bool { return settled() >= keys }, time.Minute, 5*time.Millisecond)
-			end()
-			all.Wait()
-			require.Equal(t, keys, settled())
+			})
+		}
+		settled := func() (sum int) {
 			for _, d := range desks {
-				for _, e := range d.only(event.StoreError) {
-					require.ErrorIs(t, e.Err, context.Canceled)
-				}
+				sum += d.Count(event.Resolved)
 			}
-		})
-	}
+			return sum
+		}
+		require.Eventually(t, func() bool { return settled() >= keys }, time.Minute, 5*time.Millisecond)
+		end()
+		all.Wait()
+		require.Equal(t, keys, settled())
+		for _, d := range desks {
+			for _, e := range d.only(event.StoreError) {
+				require.ErrorIs(t, e.Err, context.Canceled)
+			}
+		}
+	})
 }
 
 // A record that the index has lost is found by the walk through all of them.
 func TestReconcileFindsWhatTheIndexHasLost(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := newListed()
 		st.lost = true
@@ -300,7 +282,6 @@ func TestReconcileFindsWhatTheIndexHasLost(t *testing.T) {
 
 // The servers of the store have changed, and with them what a cursor means.
 func TestReconcileBeginsAgainAfterABadCursor(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := &restless{listed: newListed()}
 		r := &resolverLog{}
@@ -336,7 +317,6 @@ func (s *restless) List(ctx context.Context, q store.Query) (store.Page, error) 
 
 // A record that cannot be read is reported, and kept from nobody.
 func TestReconcileMeetsACorruptRecord(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := newListed()
 		d := newDesk(t, st)
@@ -353,7 +333,6 @@ func TestReconcileMeetsACorruptRecord(t *testing.T) {
 
 // Reconcile ends with its context, and with the guard. A shutdown waits for a resolver at work.
 func TestReconcileEnds(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, idempotency.NewMemoryStore()).reconcile(t)
 		d.end()
@@ -381,7 +360,6 @@ func TestReconcileEnds(t *testing.T) {
 }
 
 func TestReconcileNeedsALister(t *testing.T) {
-	t.Parallel()
 	plain := guardtest.NewGuard(t, guardtest.PlainStore{Store: idempotency.NewMemoryStore()})
 	require.ErrorIs(t, plain.Reconcile(t.Context(), time.Minute), idempotency.ErrNoLister)
 	g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
@@ -392,7 +370,6 @@ func TestReconcileNeedsALister(t *testing.T) {
 
 // An operator forgets the key between the look of a resolver and its decision, or before.
 func TestResolverMeetsAForgottenKey(t *testing.T) {
-	t.Parallel()
 	for _, before := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			st := newListed()
@@ -421,7 +398,6 @@ func TestResolverMeetsAForgottenKey(t *testing.T) {
 // After an outage more may be held than a process remembers to have reported. They are not all
 // reported again with each tick.
 func TestReconcileReportsManyOnce(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const n = 10_500
 		st := idempotency.NewMemoryStore()
@@ -442,7 +418,6 @@ func TestReconcileReportsManyOnce(t *testing.T) {
 // A resolver that ends its goroutine ends Reconcile. Somebody hears of it, and a shutdown does not
 // wait for it.
 func TestReconcileReportsAResolverThatExits(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, idempotency.NewMemoryStore(), idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
 			runtime.Goexit()
@@ -463,7 +438,6 @@ func TestReconcileReportsAResolverThatExits(t *testing.T) {
 
 // A key is forgotten, and held again as attempt 1. That is another run, and somebody has to look.
 func TestReconcileReportsAnotherHoldOfTheSameKey(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := idempotency.NewMemoryStore()
 		other := newDesk(t, st)

@@ -3,6 +3,7 @@ package recordtest
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -25,6 +26,7 @@ import (
 type payout struct {
 	*guardtest.Server
 	name            idempotency.Key
+	info            idempotency.RecordInfo // what the operator has found under the name
 	route, operator *idempotency.Guard
 	events          *guardtest.Events
 	log             *guardtest.LockedBuffer
@@ -36,6 +38,7 @@ func newPayout(t *testing.T, st idempotency.Store, opts ...idempotency.Option) *
 	t.Helper()
 	p := &payout{events: &guardtest.Events{}, log: &guardtest.LockedBuffer{}}
 	process := &guardtest.Events{}
+	opts = append(opts, idempotency.WithRecovery(idempotency.Hold))
 	p.route = guardtest.NewGuard(t, st, append(opts, idempotency.WithObserver(process.Observe), idempotency.WithRoute("POST /payouts"))...)
 	p.Server = guardtest.ServeRecorder(t, p.route.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, err := idempotency.Step(r.Context(), "book", func(context.Context) (int64, error) { return p.booked.Add(1), nil })
@@ -63,6 +66,9 @@ func newPayout(t *testing.T, st idempotency.Store, opts ...idempotency.Option) *
 		}
 	}
 	require.NotEmpty(t, p.name.Record)
+	var err error
+	p.info, err = p.operator.Lookup(t.Context(), p.name)
+	require.NoError(t, err)
 	return p
 }
 
@@ -72,7 +78,6 @@ func onEachStore(t *testing.T, f func(t *testing.T, st idempotency.Store, opts .
 	for storeName, open := range guardtest.SharedStores {
 		for sealing, sealer := range map[string]idempotency.Sealer{"plain": nil, "sealed": guardtest.NewSealer(t, 1)} {
 			t.Run(storeName+" "+sealing, func(t *testing.T) {
-				t.Parallel()
 				f(t, open(t), idempotency.WithSealer(sealer))
 			})
 		}
@@ -82,13 +87,10 @@ func onEachStore(t *testing.T, f func(t *testing.T, st idempotency.Store, opts .
 var byAda = idempotency.Decision{Actor: "ada", Reason: "the bank's statement"}
 
 func TestLookupByRecordName(t *testing.T) {
-	t.Parallel()
 	onEachStore(t, func(t *testing.T, st idempotency.Store, opts ...idempotency.Option) {
-		p := newPayout(t, st, append(opts, idempotency.WithRecovery(idempotency.Hold))...)
-		byKey, err := p.route.Lookup(t.Context(), guardtest.HeldKey)
-		require.NoError(t, err)
-		byName, err := p.operator.Lookup(t.Context(), p.name)
-		require.NoError(t, err)
+		p := newPayout(t, st, opts...)
+		byKey := guardtest.Lookup(t, p.route, guardtest.HeldKey)
+		byName := p.info
 		require.Equal(t, p.name, byName.Key)
 		require.Equal(t, p.name.Record, byKey.Record)
 		require.Equal(t, byKey.Record, byName.Record)
@@ -107,13 +109,10 @@ func TestLookupByRecordName(t *testing.T) {
 }
 
 func TestResolveByRecordNameWithAnAnswer(t *testing.T) {
-	t.Parallel()
 	onEachStore(t, func(t *testing.T, st idempotency.Store, opts ...idempotency.Option) {
-		p := newPayout(t, st, append(opts, idempotency.WithRecovery(idempotency.Hold))...)
-		info, err := p.operator.Lookup(t.Context(), p.name)
-		require.NoError(t, err)
+		p := newPayout(t, st, opts...)
 		for range 3 { // repeating it is success, also under a sealer
-			require.NoError(t, p.operator.Resolve(t.Context(), p.name, info.Seen(), idempotency.Resolution{
+			require.NoError(t, p.operator.Resolve(t.Context(), p.name, p.info.Seen(), idempotency.Resolution{
 				Outcome: idempotency.Final, Status: http.StatusCreated, Body: []byte("paid by hand"), Decision: byAda,
 			}))
 		}
@@ -128,32 +127,26 @@ func TestResolveByRecordNameWithAnAnswer(t *testing.T) {
 }
 
 func TestResolveByRecordNameToGoOn(t *testing.T) {
-	t.Parallel()
 	onEachStore(t, func(t *testing.T, st idempotency.Store, opts ...idempotency.Option) {
-		p := newPayout(t, st, append(opts, idempotency.WithRecovery(idempotency.Hold))...)
-		info, err := p.operator.Lookup(t.Context(), p.name)
-		require.NoError(t, err)
+		p := newPayout(t, st, opts...)
 		undone := idempotency.Resolution{Outcome: idempotency.Resume, NotDone: []string{"wire"}, Decision: byAda}
 		require.ErrorIs(t, p.operator.Resolve(t.Context(), p.name, store.Seen{}, undone), idempotency.ErrChanged)
-		require.NoError(t, p.operator.Resolve(t.Context(), p.name, info.Seen(), undone))
+		require.NoError(t, p.operator.Resolve(t.Context(), p.name, p.info.Seen(), undone))
 		require.Equal(t, http.StatusCreated, p.Do(t, guardtest.Call{Key: "k"}).Status)
 		require.True(t, p.Do(t, guardtest.Call{Key: "k"}).Replayed())
 		require.EqualValues(t, 1, p.booked.Load())
 		require.EqualValues(t, 2, p.wired.Load())
-		require.ErrorIs(t, p.operator.Resolve(t.Context(), p.name, info.Seen(), undone), idempotency.ErrChanged)
+		require.ErrorIs(t, p.operator.Resolve(t.Context(), p.name, p.info.Seen(), undone), idempotency.ErrChanged)
 		p.requireDecision(t, 0, event.Resolved)
 	})
 }
 
 func TestForgetByRecordName(t *testing.T) {
-	t.Parallel()
 	onEachStore(t, func(t *testing.T, st idempotency.Store, opts ...idempotency.Option) {
-		p := newPayout(t, st, append(opts, idempotency.WithRecovery(idempotency.Hold))...)
-		info, err := p.operator.Lookup(t.Context(), p.name)
-		require.NoError(t, err)
+		p := newPayout(t, st, opts...)
 		require.ErrorIs(t, p.operator.Forget(t.Context(), p.name, store.Seen{}, byAda), idempotency.ErrChanged)
-		require.NoError(t, p.operator.Forget(t.Context(), p.name, info.Seen(), byAda))
-		_, err = p.operator.Lookup(t.Context(), p.name)
+		require.NoError(t, p.operator.Forget(t.Context(), p.name, p.info.Seen(), byAda))
+		_, err := p.operator.Lookup(t.Context(), p.name)
 		require.ErrorIs(t, err, idempotency.ErrNotFound)
 		require.Equal(t, http.StatusCreated, p.Do(t, guardtest.Call{Key: "k"}).Status)
 		p.requireDecision(t, 0, event.Forgotten)
@@ -177,33 +170,9 @@ func (p *payout) requireDecision(t *testing.T, i int, kind event.Kind) {
 	}
 }
 
-// A job of Do is found by the name of its record, and gets its value.
-func TestResolveByRecordNameGivesDoItsValue(t *testing.T) {
-	t.Parallel()
-	events := &guardtest.Events{}
-	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(events.Observe))
-	pay := func(err error) (string, error) {
-		value, _, err := idempotency.Do(t.Context(), guard, jobKey, func(context.Context) (string, error) { return "paid", err })
-		return value, err
-	}
-	_, err := pay(errors.New("no answer"))
-	require.Error(t, err)
-	name := idempotency.Key{Record: events.All()[0].Record}
-	info, err := guard.Lookup(t.Context(), name)
-	require.NoError(t, err)
-	require.NoError(t, guard.Resolve(t.Context(), name, info.Seen(), idempotency.Resolution{
-		Outcome: idempotency.Final, Body: []byte(`"paid by hand"`),
-	}))
-	value, err := pay(nil)
-	require.NoError(t, err)
-	require.Equal(t, "paid by hand", value)
-}
-
 // What is not the name of a record reaches no store, which could take it for another key of its own.
 func TestInvalidRecordNames(t *testing.T) {
-	t.Parallel()
-	st := &faultInspector{&guardtest.FaultStore{}, idempotency.NewMemoryStore()}
-	st.Behind = st.inspected
+	st := newListed()
 	guard := guardtest.NewGuard(t, st)
 	name := "pabwdD-b40jYvm3_gRmUvjEiF06BVBZkFR9utCWVMVo"
 	keys := []idempotency.Key{{}, {Record: name, Value: "k"}, {Record: name, Scope: "acme"}}
@@ -230,9 +199,55 @@ func TestInvalidRecordNames(t *testing.T) {
 
 // The name of a record is enough to look at it, and not to run under it.
 func TestDoNeedsAKeyAndNotARecordName(t *testing.T) {
-	t.Parallel()
 	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 	_, _, err := idempotency.Do(t.Context(), guard, idempotency.Key{Scope: "jobs", Value: "1", Record: "pabwdD-b40jYvm3_gRmUvjEiF06BVBZkFR9utCWVMVo"},
 		func(context.Context) (int, error) { t.Error("it ran"); return 0, nil })
 	require.ErrorContains(t, err, "Record")
+}
+
+// heldJob leaves a job of Do held, and returns its guard, a function that runs it again, and the name of its record.
+func heldJob[T any](t *testing.T, value T) (*idempotency.Guard, func() (T, idempotency.Result, error), idempotency.Key) {
+	t.Helper()
+	events := &guardtest.Events{}
+	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(events.Observe))
+	fails := io.ErrUnexpectedEOF
+	run := func() (T, idempotency.Result, error) {
+		return idempotency.Do(t.Context(), guard, jobKey, func(context.Context) (T, error) { return value, fails })
+	}
+	_, _, err := run()
+	require.ErrorIs(t, err, fails)
+	fails = nil
+	_, _, err = run()
+	require.ErrorIs(t, err, idempotency.ErrHeld)
+	return guard, run, idempotency.Key{Record: events.All()[0].Record}
+}
+
+// A key of Do is resolved with a value, also by the name of its record, and is not mixed up with one of a request.
+func TestResolveGivesDoItsValue(t *testing.T) {
+	for _, byName := range []bool{false, true} {
+		guard, run, key := heldJob(t, "paid")
+		if !byName {
+			key = jobKey
+		}
+		info := guardtest.Lookup(t, guard, key)
+		require.NoError(t, guard.Resolve(t.Context(), key, info.Seen(), idempotency.Resolution{
+			Outcome: idempotency.Final, Body: []byte(`"paid by hand"`),
+		}))
+		got, result, err := run()
+		require.NoError(t, err)
+		require.Equal(t, "paid by hand", got)
+		require.Equal(t, idempotency.Result{Replayed: true, Attempt: 1, Outcome: idempotency.Final}, result)
+	}
+}
+
+// A message has no value, so who settles it has no body to give. One whose codec needs a body gets what it
+// makes of none.
+func TestResolveGivesDoNoValue(t *testing.T) {
+	guard, run, _ := heldJob[*struct{}](t, nil)
+	info := guardtest.Lookup(t, guard, jobKey)
+	require.NoError(t, guard.Resolve(t.Context(), jobKey, info.Seen(), idempotency.Resolution{Outcome: idempotency.Final}))
+	got, result, err := run()
+	require.NoError(t, err)
+	require.Nil(t, got)
+	require.True(t, result.Replayed)
 }

@@ -32,7 +32,6 @@ func hold(t *testing.T, s *guardtest.Server) {
 }
 
 func TestHeldKeyNeverRunsByItself(t *testing.T) {
-	t.Parallel()
 	for name, fail := range map[string]func(w http.ResponseWriter, r *http.Request){
 		"error": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
 		"panic": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
@@ -40,39 +39,35 @@ func TestHeldKeyNeverRunsByItself(t *testing.T) {
 			time.Sleep(time.Hour) // without renewals: see below
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				st := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
-				if name == "died" {
-					st.On("renew", guardtest.Always(guardtest.Hang))
-					st.On("hold", guardtest.Always(guardtest.Hang))
-					st.On("complete", guardtest.Always(guardtest.Hang))
-				}
-				runs := 0
-				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st, idempotency.WithRecovery(idempotency.Hold)).Handler(
-					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						runs++
-						fail(w, r)
-					})))
-				go func() {
-					defer func() { _ = recover() }()
-					_, _ = s.Try(context.Background(), guardtest.Call{Key: "k"})
-				}()
-				for range 25 { // the retention is a day
-					time.Sleep(time.Hour)
-					guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
-				}
-				require.Equal(t, 1, runs)
-				st.Heal()
-			})
+		guardtest.Bubble(t, name, func(t *testing.T) {
+			st := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
+			if name == "died" {
+				st.On("renew", guardtest.Always(guardtest.Hang))
+				st.On("hold", guardtest.Always(guardtest.Hang))
+				st.On("complete", guardtest.Always(guardtest.Hang))
+			}
+			runs := 0
+			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st, idempotency.WithRecovery(idempotency.Hold)).Handler(
+				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					runs++
+					fail(w, r)
+				})))
+			go func() {
+				defer func() { _ = recover() }()
+				_, _ = s.Try(context.Background(), guardtest.Call{Key: "k"})
+			}()
+			for range 25 { // the retention is a day
+				time.Sleep(time.Hour)
+				guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
+			}
+			require.Equal(t, 1, runs)
+			st.Heal()
 		})
 	}
 }
 
 // Time frees a held key only where the program has said so.
 func TestRetentionEndsAHold(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(),
 			idempotency.WithRecovery(idempotency.Hold), idempotency.WithRetention(time.Hour)).Handler(
@@ -86,7 +81,6 @@ func TestRetentionEndsAHold(t *testing.T) {
 }
 
 func TestResolverIsToldWhatItNeeds(t *testing.T) {
-	t.Parallel()
 	var id, derived string
 	var seen idempotency.RecordInfo
 	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(),
@@ -127,7 +121,6 @@ func TestResolverIsToldWhatItNeeds(t *testing.T) {
 }
 
 func TestResolverThatFindsNothingOutLeavesTheKeyHeld(t *testing.T) {
-	t.Parallel()
 	for name, c := range map[string]struct {
 		res    idempotency.Resolution
 		err    error
@@ -142,7 +135,6 @@ func TestResolverThatFindsNothingOutLeavesTheKeyHeld(t *testing.T) {
 		"panic":       {idempotency.Resolution{}, errPanics, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			var seen guardtest.Events
 			var log guardtest.LockedBuffer
 			h := guardtest.FailsFirst()
@@ -174,7 +166,6 @@ var errPanics = errors.New("panics")
 
 // Whoever reuses a key for another payload is told so, and has nothing resolved by it.
 func TestResolverIsNotAskedForAnotherPayload(t *testing.T) {
-	t.Parallel()
 	asked := 0
 	h := guardtest.FailsFirst()
 	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold),
@@ -190,7 +181,6 @@ func TestResolverIsNotAskedForAnotherPayload(t *testing.T) {
 }
 
 func TestResolverIsAskedOnceAtATime(t *testing.T) {
-	t.Parallel()
 	var asked atomic.Int32
 	entered, answer := make(chan struct{}), make(chan struct{})
 	h := guardtest.FailsFirst()
@@ -220,7 +210,6 @@ func TestResolverIsAskedOnceAtATime(t *testing.T) {
 
 // What a resolver found out about one run must not settle a later one.
 func TestResolverSettlesOnlyTheRunItWasAskedAbout(t *testing.T) {
-	t.Parallel()
 	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 		w.WriteHeader(http.StatusInternalServerError)
 	}}
@@ -239,14 +228,12 @@ func TestResolverSettlesOnlyTheRunItWasAskedAbout(t *testing.T) {
 	strict = guardtest.ServeRecorder(t, guard.Handler(h))
 	hold(t, strict)
 	guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
-	info, err := guard.Lookup(t.Context(), guardtest.HeldKey)
-	require.NoError(t, err)
+	info := guardtest.Lookup(t, guard, guardtest.HeldKey)
 	require.Equal(t, store.Held, info.State)
 	require.Equal(t, 2, info.Attempt)
 }
 
 func TestResolverNeedsAnInspector(t *testing.T) {
-	t.Parallel()
 	resolver := idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
 		return idempotency.Resolution{}, nil
 	})
@@ -287,17 +274,14 @@ var settlements = map[string]struct {
 // Whoever retries while a key is being settled gets the state before or after, and
 // what may run once more runs once more.
 func TestSettlingAHeldKeyAgainstConcurrentRetries(t *testing.T) {
-	t.Parallel()
 	for storeName, st := range guardtest.SharedStores {
 		for name, c := range settlements {
 			t.Run(storeName+" "+name, func(t *testing.T) {
-				t.Parallel()
 				retryWhileSettledOften(t, st(t), c.settle, c.next)
 			})
 		}
 		for outcome, next := range map[idempotency.Outcome]int64{idempotency.Final: 0, idempotency.NotExecuted: 1, idempotency.Resume: 1} {
 			t.Run(storeName+" resolver "+outcome.String(), func(t *testing.T) {
-				t.Parallel()
 				retryWhileSettledOften(t, st(t), nil, next,
 					idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
 						res := idempotency.Resolution{Outcome: outcome}
@@ -409,56 +393,52 @@ func retryWhileSettledOften(
 // A step that was begun at most once, and is found not to have happened, is begun again:
 // once, whoever retries meanwhile, and without repeating the other steps.
 func TestStepThatDidNotHappenIsBegunAgain(t *testing.T) {
-	t.Parallel()
 	sealer, err := idempotency.NewSealer([]byte(strings.Repeat("k", 32)))
 	require.NoError(t, err)
-	for storeName, st := range guardtest.SharedStores {
-		t.Run(storeName, func(t *testing.T) {
-			t.Parallel()
-			var charged, wired, began atomic.Int64
-			guard := guardtest.NewGuard(t, st(t), idempotency.WithSealer(sealer),
-				idempotency.WithResolver(func(_ context.Context, h idempotency.RecordInfo) (idempotency.Resolution, error) {
-					if wired.Load() > 0 {
-						return idempotency.Resolution{}, errors.New("resolved after it was done")
-					}
-					return idempotency.Resolution{Outcome: idempotency.Resume, NotDone: []string{"wire"}}, nil
-				}))
-			s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int64, error) {
-					return charged.Add(1), nil
-				})
-				if err == nil {
-					_, err = idempotency.Step(r.Context(), "wire", func(context.Context) (int64, error) {
-						if began.Add(1) < 3 {
-							return 0, errors.New("no answer")
-						}
-						return wired.Add(1), nil
-					}, idempotency.AtMostOnce())
+	guardtest.OnEachSharedStore(t, func(t *testing.T, st idempotency.Store) {
+		var charged, wired, began atomic.Int64
+		guard := guardtest.NewGuard(t, st, idempotency.WithSealer(sealer),
+			idempotency.WithResolver(func(_ context.Context, h idempotency.RecordInfo) (idempotency.Resolution, error) {
+				if wired.Load() > 0 {
+					return idempotency.Resolution{}, errors.New("resolved after it was done")
 				}
-				if err != nil {
-					http.Error(w, err.Error(), http.StatusBadGateway)
-					return
-				}
-				w.WriteHeader(http.StatusCreated)
-			})))
-			var all sync.WaitGroup
-			for range 8 {
-				all.Go(func() {
-					for end := time.Now().Add(time.Minute); time.Now().Before(end); {
-						got, err := s.Try(context.Background(), guardtest.Call{Key: "k"})
-						if err != nil || got.Status == http.StatusCreated {
-							return
-						}
-						time.Sleep(time.Millisecond) // on a busy machine the others need the processor
+				return idempotency.Resolution{Outcome: idempotency.Resume, NotDone: []string{"wire"}}, nil
+			}))
+		s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int64, error) {
+				return charged.Add(1), nil
+			})
+			if err == nil {
+				_, err = idempotency.Step(r.Context(), "wire", func(context.Context) (int64, error) {
+					if began.Add(1) < 3 {
+						return 0, errors.New("no answer")
 					}
-					t.Error("a client never got its answer")
-				})
+					return wired.Add(1), nil
+				}, idempotency.AtMostOnce())
 			}
-			all.Wait()
-			require.EqualValues(t, 1, charged.Load())
-			require.EqualValues(t, 1, wired.Load())
-			require.EqualValues(t, 3, began.Load())
-			require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
-		})
-	}
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusBadGateway)
+				return
+			}
+			w.WriteHeader(http.StatusCreated)
+		})))
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+					got, err := s.Try(context.Background(), guardtest.Call{Key: "k"})
+					if err != nil || got.Status == http.StatusCreated {
+						return
+					}
+					time.Sleep(time.Millisecond) // on a busy machine the others need the processor
+				}
+				t.Error("a client never got its answer")
+			})
+		}
+		all.Wait()
+		require.EqualValues(t, 1, charged.Load())
+		require.EqualValues(t, 1, wired.Load())
+		require.EqualValues(t, 3, began.Load())
+		require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
+	})
 }

@@ -67,7 +67,6 @@ func (h *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestDecisionsByShapeOfHandler(t *testing.T) {
-	t.Parallel()
 	var (
 		final      = idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusOK, Body: []byte("by hand")}
 		nothing    = idempotency.Resolution{Outcome: idempotency.NotExecuted}
@@ -115,19 +114,17 @@ func TestDecisionsByShapeOfHandler(t *testing.T) {
 		} {
 			for storeName, open := range guardtest.SharedStores {
 				t.Run(name+"/"+decision+"/"+storeName, func(t *testing.T) {
-					t.Parallel()
 					h, events := c.shop(), &guardtest.Events{}
 					g := guardtest.NewGuard(t, open(t), idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(events.Observe))
 					s := guardtest.ServeRecorder(t, g.Handler(h))
 					require.Equal(t, http.StatusBadGateway, s.Do(t, guardtest.Call{Key: "k"}).Status)
-					info, err := g.Lookup(t.Context(), guardtest.HeldKey)
-					require.NoError(t, err)
+					info := guardtest.Lookup(t, g, guardtest.HeldKey)
 					require.Equal(t, c.steps, info.Steps)
 					require.Equal(t, c.inDoubt, info.InDoubt)
 
 					stale := guardtest.HeldBy(store.Owner{1}, 1)
 					require.ErrorIs(t, g.Resolve(t.Context(), guardtest.HeldKey, stale, d.res), idempotency.ErrChanged)
-					err = g.Resolve(t.Context(), guardtest.HeldKey, info.Seen(), d.res)
+					err := g.Resolve(t.Context(), guardtest.HeldKey, info.Seen(), d.res)
 					require.ErrorIs(t, err, d.want)
 					if d.want != nil {
 						require.Zero(t, events.Count(event.Resolved))
@@ -173,7 +170,6 @@ func (h *shop) requireGoesOn(t *testing.T, s *guardtest.Server, decided idempote
 // The client of a key that was decided after days comes later than the TTL, which was for its retries. What has
 // happened is not forgotten.
 func TestResumedKeyWaitsForItsClient(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for name, opts := range map[string][]idempotency.Option{
 			"Hold":      {idempotency.WithRecovery(idempotency.Hold)},
@@ -199,7 +195,6 @@ func TestResumedKeyWaitsForItsClient(t *testing.T) {
 
 // Resume is a decision about a run, and not one of the run: it does not set a key free that is to be held.
 func TestNoRunIsResumedByItself(t *testing.T) {
-	t.Parallel()
 	for name, opt := range map[string]idempotency.Option{
 		"by SetOutcome":  idempotency.WithOutcome(idempotency.DefaultOutcome),
 		"by WithOutcome": idempotency.WithOutcome(func(int, http.Header) idempotency.Outcome { return idempotency.Resume }),
@@ -218,7 +213,6 @@ func TestNoRunIsResumedByItself(t *testing.T) {
 // A run in flight has recorded a step. Whoever decides about it hears that it is not held, and not what its steps
 // say.
 func TestNothingIsDecidedAboutARunInFlight(t *testing.T) {
-	t.Parallel()
 	var g *idempotency.Guard
 	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 		_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil })

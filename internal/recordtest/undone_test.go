@@ -87,7 +87,6 @@ func TestRequestCanBeCorrected(t *testing.T) {
 // In a rolling deployment, the process that has run the request says whether its key stays
 // bound, and every process follows.
 func TestRebindingIsSaidByTheRun(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := idempotency.NewMemoryStore()
 		h, opts := validating(idempotency.WithRecovery(idempotency.Rerun))
@@ -104,22 +103,18 @@ func TestRebindingIsSaidByTheRun(t *testing.T) {
 
 // By default, the key stays with the request that was refused, until nothing is left of it.
 func TestRequestCannotBeCorrectedByDefault(t *testing.T) {
-	t.Parallel()
 	for recovery, after := range map[idempotency.Recovery]time.Duration{idempotency.Rerun: time.Minute, idempotency.Hold: 15 * time.Minute} {
-		t.Run(recovery.String(), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				h, opts := validating(idempotency.WithRecovery(recovery))
-				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), opts...).Handler(h))
-				require.Equal(t, http.StatusUnprocessableEntity, post(t, s, "empty").Status)
-				time.Sleep(after - time.Nanosecond)
-				guardtest.RequireProblem(t, post(t, s, "100"), http.StatusConflict, problem.KeyReused)
-				require.EqualValues(t, 1, h.Runs.Load())
-				time.Sleep(time.Nanosecond)
-				got := post(t, s, "100")
-				require.Equal(t, http.StatusCreated, got.Status)
-				require.Equal(t, "1", got.Header.Get("Attempt"))
-			})
+		guardtest.Bubble(t, recovery.String(), func(t *testing.T) {
+			h, opts := validating(idempotency.WithRecovery(recovery))
+			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), opts...).Handler(h))
+			require.Equal(t, http.StatusUnprocessableEntity, post(t, s, "empty").Status)
+			time.Sleep(after - time.Nanosecond)
+			guardtest.RequireProblem(t, post(t, s, "100"), http.StatusConflict, problem.KeyReused)
+			require.EqualValues(t, 1, h.Runs.Load())
+			time.Sleep(time.Nanosecond)
+			got := post(t, s, "100")
+			require.Equal(t, http.StatusCreated, got.Status)
+			require.Equal(t, "1", got.Header.Get("Attempt"))
 		})
 	}
 }
@@ -127,23 +122,19 @@ func TestRequestCannotBeCorrectedByDefault(t *testing.T) {
 // Something may have been done for the first payload: by an attempt that failed, or in a step.
 // Then the key stays with it, however often the request is refused.
 func TestKeyOfWhatMayHaveHappenedIsNotRebound(t *testing.T) {
-	t.Parallel()
 	for name, statuses := range map[string][]int{"failed": {500, 422, 422}, "step": {422}, "begun": {422}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				h, opts := validating(nil, idempotency.WithRebinding(true))
-				if name == "failed" {
-					h.Handler = func(w http.ResponseWriter, _ *http.Request, run int64) { w.WriteHeader(statuses[run-1]) }
-				}
-				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), opts...).Handler(h))
-				for _, status := range statuses {
-					require.Equal(t, status, post(t, s, name).Status)
-				}
-				guardtest.RequireProblem(t, post(t, s, "100"), http.StatusConflict, problem.KeyReused)
-				time.Sleep(24*time.Hour - time.Nanosecond)
-				guardtest.RequireProblem(t, post(t, s, "100"), http.StatusConflict, problem.KeyReused)
-			})
+		guardtest.Bubble(t, name, func(t *testing.T) {
+			h, opts := validating(nil, idempotency.WithRebinding(true))
+			if name == "failed" {
+				h.Handler = func(w http.ResponseWriter, _ *http.Request, run int64) { w.WriteHeader(statuses[run-1]) }
+			}
+			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), opts...).Handler(h))
+			for _, status := range statuses {
+				require.Equal(t, status, post(t, s, name).Status)
+			}
+			guardtest.RequireProblem(t, post(t, s, "100"), http.StatusConflict, problem.KeyReused)
+			time.Sleep(24*time.Hour - time.Nanosecond)
+			guardtest.RequireProblem(t, post(t, s, "100"), http.StatusConflict, problem.KeyReused)
 		})
 	}
 }
@@ -189,23 +180,19 @@ func (s *resending) Claim(ctx context.Context, key string, c store.Claim) (store
 // The client library has sent a claim twice. The second one arrives when the run is over and has
 // done nothing. Nobody would be left to end it: under Hold it would hold the key.
 func TestLateClaimOfWhatWasTurnedAwayIsInert(t *testing.T) {
-	t.Parallel()
 	for recovery, late := range map[idempotency.Recovery]time.Duration{idempotency.Rerun: time.Minute, idempotency.Hold: 15 * time.Minute} {
-		t.Run(recovery.String(), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				st := &resending{MemoryStore: idempotency.NewMemoryStore()}
-				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
-					w.WriteHeader(map[bool]int{true: http.StatusTooManyRequests, false: http.StatusCreated}[run == 1])
-				}}
-				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st, idempotency.WithRecovery(recovery)).Handler(h))
-				require.Equal(t, http.StatusTooManyRequests, s.Do(t, guardtest.Call{Key: "k"}).Status)
-				time.Sleep(late - time.Nanosecond)
-				rec, err := st.again[0]()
-				require.NoError(t, err)
-				require.False(t, rec.Mine)
-				require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
-			})
+		guardtest.Bubble(t, recovery.String(), func(t *testing.T) {
+			st := &resending{MemoryStore: idempotency.NewMemoryStore()}
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
+				w.WriteHeader(map[bool]int{true: http.StatusTooManyRequests, false: http.StatusCreated}[run == 1])
+			}}
+			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st, idempotency.WithRecovery(recovery)).Handler(h))
+			require.Equal(t, http.StatusTooManyRequests, s.Do(t, guardtest.Call{Key: "k"}).Status)
+			time.Sleep(late - time.Nanosecond)
+			rec, err := st.again[0]()
+			require.NoError(t, err)
+			require.False(t, rec.Mine)
+			require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
 		})
 	}
 }
@@ -267,16 +254,17 @@ func TestOvertakenRefusalUnbindsNothing(t *testing.T) {
 	})
 }
 
+// version is a fingerprint function of that version.
+func version(v byte) idempotency.FingerprintFunc {
+	return func(_ *http.Request, body []byte) (idempotency.Fingerprint, error) {
+		return idempotency.NewFingerprint(v, body), nil
+	}
+}
+
 // A deployment changes the fingerprint function. A request waits for a run of an older process,
 // which is turned away, and the key is bound anew, as a newer process has the same request.
 func TestWaiterKnowsItsRequestWhenTheKeyIsBoundAnew(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		version := func(v byte) idempotency.FingerprintFunc {
-			return func(_ *http.Request, body []byte) (idempotency.Fingerprint, error) {
-				return idempotency.NewFingerprint(v, body), nil
-			}
-		}
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
 			if time.Sleep(1003 * time.Millisecond); run == 1 {
 				w.WriteHeader(http.StatusTooManyRequests)
@@ -300,12 +288,6 @@ func TestWaiterKnowsItsRequestWhenTheKeyIsBoundAnew(t *testing.T) {
 // As above, but the key is bound anew between the two claims by which a request finds out that the
 // record is its own.
 func TestRequestKnowsItselfWhenTheKeyIsBoundAnewMeanwhile(t *testing.T) {
-	t.Parallel()
-	version := func(v byte) idempotency.FingerprintFunc {
-		return func(_ *http.Request, body []byte) (idempotency.Fingerprint, error) {
-			return idempotency.NewFingerprint(v, body), nil
-		}
-	}
 	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
 		if run == 1 {
 			w.WriteHeader(http.StatusTooManyRequests)
@@ -336,7 +318,6 @@ func TestRequestKnowsItselfWhenTheKeyIsBoundAnewMeanwhile(t *testing.T) {
 // The reply to a claim is lost. What is given back in the background has run nothing, so nothing
 // is left of it; but what an earlier attempt has left stays.
 func TestNothingIsLeftOfAGhost(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		shared := idempotency.NewMemoryStore()
 		h, _ := validating(nil)
@@ -362,7 +343,6 @@ func TestNothingIsLeftOfAGhost(t *testing.T) {
 
 // Do binds a key to its payload in the same way.
 func TestPayloadOfAFunctionCanBeCorrected(t *testing.T) {
-	t.Parallel()
 	g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRebinding(true))
 	do := func(payload string) error {
 		_, _, err := idempotency.Do(t.Context(), g, guardtest.HeldKey, func(ctx context.Context) (int, error) {

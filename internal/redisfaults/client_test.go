@@ -90,10 +90,10 @@ func TestRedisCallsWithoutGoroutine(t *testing.T) {
 			return redis.NewClient(o)
 		}
 	}
-	hooked := func(obeys bool, hook redis.Hook) func(*senders) redis.UniversalClient {
+	hooked := func(obeys bool) func(*senders) redis.UniversalClient {
 		return func(s *senders) redis.UniversalClient {
 			client := simple(func(o *redis.Options) { o.ContextTimeoutEnabled = obeys })(s)
-			client.AddHook(hook)
+			client.AddHook(hook(new(notes).hook))
 			return client
 		}
 	}
@@ -110,7 +110,7 @@ func TestRedisCallsWithoutGoroutine(t *testing.T) {
 	}{
 		"default":          {simple(func(*redis.Options) {}), true},
 		"obeys":            {simple(func(o *redis.Options) { o.ContextTimeoutEnabled = true }), true},
-		"obeys, hook":      {hooked(true, new(passiveHook)), true},
+		"obeys, hook":      {hooked(true), true},
 		"no timeouts":      {simple(func(o *redis.Options) { o.ReadTimeout, o.WriteTimeout = -1, -1 }), true},
 		"no deadlines":     {simple(func(o *redis.Options) { o.ReadTimeout, o.WriteTimeout = -2, -2 }), true},
 		"no pipeline pool": {simple(func(o *redis.Options) { o.PipelinePoolSize = -1 }), true},
@@ -123,7 +123,7 @@ func TestRedisCallsWithoutGoroutine(t *testing.T) {
 		"Cluster, obeys": {clustered(func(o *redis.ClusterOptions) { o.ContextTimeoutEnabled = true }), true},
 
 		"obeys, but sets no deadlines": {simple(func(o *redis.Options) { o.ContextTimeoutEnabled, o.WriteTimeout = true, -2 }), true},
-		"hook":                         {hooked(false, new(passiveHook)), true},
+		"hook":                         {hooked(false), true},
 		"OnConnect":                    {simple(func(o *redis.Options) { o.OnConnect = func(context.Context, *redis.Conn) error { return nil } }), true},
 		"Limiter":                      {simple(func(o *redis.Options) { o.Limiter = noLimit{} }), true},
 		"CredentialsProvider": {simple(func(o *redis.Options) {
@@ -163,9 +163,8 @@ func TestRedisCallsWithoutGoroutine(t *testing.T) {
 			}
 		})
 	}
-	client := redis.NewClient(&redis.Options{Addr: server.Addr, StreamingCredentialsProvider: noCredentials{}})
-	t.Cleanup(func() { _ = client.Close() })
-	require.False(t, guardtest.RedisStore(t, client).ObeysContext())
+	o := &redis.Options{Addr: server.Addr, StreamingCredentialsProvider: noCredentials{}}
+	require.False(t, guardtest.RedisStore(t, newClient(t, o)).ObeysContext())
 }
 
 // storeCalls are the calls of a store, by their names.
@@ -225,11 +224,8 @@ func TestRedisDeadline(t *testing.T) {
 	server := redistest.Start(t)
 	for name, o := range patientClients(func(o *redis.Options) { o.Addr = server.Addr }) {
 		t.Run(name, func(t *testing.T) {
-			client := redis.NewClient(o)
-			t.Cleanup(func() { _ = client.Close() })
-			s := guardtest.RedisStore(t, client)
-			_, err := s.Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
-			require.NoError(t, err)
+			s := guardtest.RedisStore(t, newClient(t, o))
+			claimed(t, s, guardtest.RedisKey(), guardtest.RedisClaim())
 			server.Pause(t)
 			defer server.Resume(t)
 			requireDeadlines(t, s)
@@ -247,9 +243,7 @@ func TestRedisHungDial(t *testing.T) {
 				<-goOn
 				return nil, guardtest.ErrDown
 			}
-			client := redis.NewClient(o)
-			t.Cleanup(func() { _ = client.Close() })
-			s := guardtest.RedisStore(t, client)
+			s := guardtest.RedisStore(t, newClient(t, o))
 			defer close(goOn)
 			requireDeadlines(t, s)
 		})
@@ -282,19 +276,14 @@ func TestRedisHungFunctions(t *testing.T) {
 				calls.Add(1)
 				<-goOn
 			})
-			client := redis.NewClient(o)
-			t.Cleanup(func() { _ = client.Close() })
-			s := guardtest.RedisStore(t, client)
+			s := guardtest.RedisStore(t, newClient(t, o))
 			requireDeadlines(t, s)
 			close(goOn)
-			_, err := s.Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
-			require.NoError(t, err)
+			claimed(t, s, guardtest.RedisKey(), guardtest.RedisClaim())
 			require.Positive(t, calls.Load())
 
 			set(o, func() { panic("so be it") })
-			client = redis.NewClient(o)
-			t.Cleanup(func() { _ = client.Close() })
-			_, err = guardtest.RedisStore(t, client).Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
+			_, err := guardtest.RedisStore(t, newClient(t, o)).Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
 			require.ErrorContains(t, err, "so be it")
 		})
 	}
@@ -306,8 +295,7 @@ func TestRedisExhaustedPool(t *testing.T) {
 	server := redistest.Start(t)
 	for name, o := range patientClients(func(o *redis.Options) { o.Addr, o.PoolSize, o.PipelinePoolSize = server.Addr, 1, -1 }) {
 		t.Run(name, func(t *testing.T) {
-			client := redis.NewClient(o)
-			t.Cleanup(func() { _ = client.Close() })
+			client := newClient(t, o)
 			s := guardtest.RedisStore(t, client)
 			busy := client.Conn()
 			require.NoError(t, busy.Ping(t.Context()).Err())
@@ -331,8 +319,7 @@ func TestRedisExhaustedPool(t *testing.T) {
 func TestRedisClientIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr, ReadTimeout: time.Minute, WriteTimeout: time.Hour})
-	t.Cleanup(func() { _ = client.Close() })
+	client := newClient(t, &redis.Options{Addr: server.Addr, ReadTimeout: time.Minute, WriteTimeout: time.Hour})
 	var users sync.WaitGroup
 	for range 3 {
 		users.Go(func() {
@@ -344,8 +331,7 @@ func TestRedisClientIsLeftAlone(t *testing.T) {
 		})
 	}
 	st := idempotency.NewRedisStore(client)
-	_, err := st.Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
-	require.NoError(t, err)
+	claimed(t, st, guardtest.RedisKey(), guardtest.RedisClaim())
 	users.Wait()
 	o := client.Options()
 	require.False(t, o.ContextTimeoutEnabled)

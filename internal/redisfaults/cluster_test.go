@@ -159,8 +159,7 @@ func TestRedisClusterFailoverDuringRun(t *testing.T) {
 	require.Equal(t, "run 2", p.Do(t, recorded).Body)
 	// A replica applies writes in order: when it has this one, it has the others too.
 	last := guardtest.RedisStore(t, guardtest.RedisClient(t, cluster.Addrs()...), prefix, idempotency.WithReplicas(1, guardtest.Patience))
-	_, err := last.Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
-	require.NoError(t, err)
+	claimed(t, last, guardtest.RedisKey(), guardtest.RedisClaim())
 
 	holder.Kill()
 	guardtest.RequireProblem(t, p.Do(t, later), http.StatusServiceUnavailable, problem.StoreUnavailable)
@@ -196,8 +195,7 @@ func TestRedisReadsTheMaster(t *testing.T) {
 	for _, replica := range cluster.Replicas {
 		replica.Pause(t)
 	}
-	_, err := s.Claim(ctx, key, c)
-	require.NoError(t, err)
+	claimed(t, s, key, c)
 	require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
 	ctx, cancel := context.WithTimeout(ctx, guardtest.Patience)
 	defer cancel()
@@ -246,8 +244,7 @@ func TestRedisListWhileASlotMoves(t *testing.T) {
 	var want []string
 	for range 3 {
 		want = append(want, guardtest.RedisKey())
-		_, err := s.Claim(t.Context(), want[len(want)-1], guardtest.RedisClaim())
-		require.NoError(t, err)
+		claimed(t, s, want[len(want)-1], guardtest.RedisClaim())
 	}
 	requireListed := func(when string) {
 		t.Helper()
@@ -302,7 +299,5 @@ func TestRedisSlotMovesToIPv6(t *testing.T) {
 	})
 	t.Cleanup(func() { _ = client.Close() })
 	s := guardtest.RedisStore(t, client, idempotency.WithReplicas(1, time.Second))
-	r, err := s.Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
-	require.NoError(t, err)
-	require.True(t, r.Mine)
+	require.True(t, claimed(t, s, guardtest.RedisKey(), guardtest.RedisClaim()).Mine)
 }

@@ -2,11 +2,14 @@ package redisfaults
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -16,6 +19,8 @@ import (
 	"example.com/idempotency/problem"
 	"example.com/idempotency/store"
 )
+
+// Servers that have no room, or take no message of that size.
 
 // A server that is out of memory begins no run. Runs that have begun continue
 // undisturbed: they record steps, renew their leases, end in every way, and are replayed.
@@ -108,14 +113,11 @@ func TestRedisFullServerReplaysLargeAnswers(t *testing.T) {
 	server := redistest.Start(t)
 	s := guardtest.RedisAt(t, server)
 	ctx, key, c := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
-	_, err := s.Claim(ctx, key, c)
-	require.NoError(t, err)
+	claimed(t, s, key, c)
 	require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
 	server.Do(t, "CONFIG", "SET", "maxmemory", "100")
-	r, err := s.Claim(ctx, key, guardtest.RedisClaim())
-	require.NoError(t, err)
-	require.Equal(t, guardtest.LargeAnswer, r.Answer)
-	r, err = s.GetAnswer(ctx, key)
+	require.Equal(t, guardtest.LargeAnswer, claimed(t, s, key, guardtest.RedisClaim()).Answer)
+	r, err := s.GetAnswer(ctx, key)
 	require.NoError(t, err)
 	require.Equal(t, guardtest.LargeAnswer, r.Answer)
 	require.InDelta(t, time.Hour, r.TTL, float64(time.Minute))
@@ -130,4 +132,148 @@ func turnAway(w http.ResponseWriter, r *http.Request) {
 		op.SetOutcome(idempotency.NotExecuted)
 	}
 	w.WriteHeader(http.StatusTooManyRequests)
+}
+
+// A server that also serves as a cache evicts records as its policy says. Check refuses
+// every policy but one. This test counts the records that each of the others loses;
+// docs/explanation/durability.md shows its figures.
+func TestRedisEviction(t *testing.T) {
+	t.Parallel()
+	const claims, room = 500, 2 << 20
+	server := redistest.Start(t)
+	client := guardtest.RedisClient(t, server.Addr)
+	st := guardtest.RedisStore(t, client)
+	for policy, atLeast := range map[string]int{
+		"noeviction":  0,
+		"allkeys-lru": 1, "allkeys-random": 1,
+		"allkeys-lfu":  0, // a record is used twice when it is made, and this cache never
+		"volatile-lru": claims, "volatile-lfu": claims, "volatile-random": claims, "volatile-ttl": claims,
+	} {
+		ctx := t.Context()
+		server.Do(t, "FLUSHALL")
+		server.Do(t, "CONFIG", "SET", "maxmemory", "0")
+		server.Do(t, "CONFIG", "SET", "maxmemory-policy", policy)
+		if policy == "noeviction" {
+			require.NoError(t, st.Check(ctx))
+		} else {
+			require.ErrorContains(t, st.Check(ctx), policy)
+		}
+		acknowledged := make(map[string]store.Claim)
+		for range claims {
+			key, c := guardtest.RedisKey(), guardtest.RedisClaim()
+			claimed(t, st, key, c)
+			acknowledged[key] = c
+		}
+		used, err := strconv.Atoi(server.Info(t, "memory")["used_memory"])
+		require.NoError(t, err)
+		server.Do(t, "CONFIG", "SET", "maxmemory", used+room)
+		cached := strings.Repeat("x", 4<<10)
+		for range 4 { // four times as much as there is room for
+			pipe := client.Pipeline()
+			for range room / len(cached) {
+				pipe.Set(ctx, "cache:"+guardtest.RedisKey(), cached, 0)
+			}
+			_, err := pipe.Exec(ctx)
+			if err != nil {
+				require.True(t, redis.IsOOMError(err), "%v", err)
+			}
+		}
+		server.Do(t, "CONFIG", "SET", "maxmemory", "0")
+		lost := countLost(t, st, acknowledged)
+		t.Logf("%-15s %d of %d live claims would run again", policy, lost, claims)
+		require.GreaterOrEqual(t, lost, atLeast, policy)
+		if policy == "noeviction" {
+			require.Zero(t, lost)
+		}
+	}
+}
+
+// A server with a small proto-max-bulk-len refuses a large value, and closes the connection. A
+// run is recorded all the same: without its answer.
+func TestRedisWithSmallBulkLength(t *testing.T) {
+	t.Parallel()
+	const limit = 1 << 20 // the smallest that a server accepts
+	server := redistest.Start(t, "--proto-max-bulk-len", "1mb")
+	replica := redistest.StartReplica(t, server)
+	require.Equal(t, "up", replica.Info(t, "replication")["master_link_status"])
+	stores := map[string]*idempotency.RedisStore{
+		"transaction": guardtest.RedisAt(t, server),
+		"script":      guardtest.RedisAt(t, server, idempotency.WithReplicas(1, time.Second)),
+	}
+	for name, st := range stores {
+		for size, n := range map[string]int{"just above": limit + 1, "far above": 12 << 20} {
+			t.Run(name+"/"+size, func(t *testing.T) {
+				t.Parallel()
+				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+					w.Header().Set("Location", "/charges/1")
+					w.WriteHeader(http.StatusCreated)
+					_, _ = w.Write([]byte(strings.Repeat("x", n)))
+				}}
+				p := newRedisProcess(t, st, h, idempotency.WithLimits(idempotency.Limits{ResponseBody: 16 << 20}))
+				call := guardtest.Call{Key: strings.ReplaceAll(name+" "+size, " ", "-")}
+				require.Len(t, p.Do(t, call).Body, n)
+				var again guardtest.Reply
+				require.Eventually(t, func() bool {
+					again = p.Do(t, call)
+					return again.Problem.Code != problem.InFlight
+				}, guardtest.Patience, 50*time.Millisecond)
+				guardtest.RequireProblem(t, again, http.StatusConflict, problem.ResponseNotKept)
+				require.Equal(t, "/charges/1", again.Problem.OriginalLocation)
+				require.EqualValues(t, 1, h.Runs.Load())
+				require.Equal(t, 1, p.events.Count(event.NotKept))
+				require.Zero(t, p.events.Count(event.RecordingLost))
+				for _, err := range p.events.Errors() {
+					require.NotContains(t, err.Error(), "xxx")
+				}
+			})
+		}
+		t.Run(name+"/calls", func(t *testing.T) {
+			t.Parallel()
+			key, c := guardtest.RedisKey(), guardtest.RedisClaim()
+			// The server closes the connection after its reply, which is lost sometimes, and a busy
+			// replica may be late.
+			eventually := func(want error, call func() error) {
+				t.Helper()
+				require.Eventually(t, func() bool { return errors.Is(call(), want) }, guardtest.Patience, time.Millisecond)
+			}
+			complete := func(answer []byte) func() error {
+				return func() error {
+					return st.Complete(t.Context(), key, c.Owner, store.Completion{Answer: answer, TTL: time.Hour})
+				}
+			}
+			eventually(nil, func() error {
+				_, err := st.Claim(t.Context(), key, c)
+				return err
+			})
+			eventually(store.ErrTooLarge, func() error {
+				return st.SaveStep(t.Context(), key, c.Owner, "step", make([]byte, limit+1))
+			})
+			eventually(store.ErrTooLarge, complete(make([]byte, limit+1)))
+			eventually(nil, complete([]byte("small")))
+		})
+	}
+}
+
+// paddingSealer makes a sealed value a MiB longer.
+type paddingSealer struct{}
+
+func (paddingSealer) Seal(plain, _ []byte) ([]byte, error) {
+	return append(plain[:len(plain):len(plain)], make([]byte, 1<<20)...), nil
+}
+
+func (paddingSealer) Open(sealed, _ []byte) ([]byte, error) { return sealed[:len(sealed)-1<<20], nil }
+
+// A step that is larger than the server takes has happened, and the handler learns that it is
+// not recorded.
+func TestRedisStepAboveTheBulkLength(t *testing.T) {
+	t.Parallel()
+	st := guardtest.RedisAt(t, redistest.Start(t, "--proto-max-bulk-len", "1mb"))
+	var err error
+	p := newRedisProcess(t, st, &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+		_, err = idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) { return "ch_1", nil })
+		w.WriteHeader(http.StatusInternalServerError)
+	}}, idempotency.WithSealer(paddingSealer{}))
+	p.Do(t, guardtest.Call{Key: "k"})
+	require.ErrorIs(t, err, idempotency.ErrNotRecorded)
+	require.ErrorIs(t, err, store.ErrTooLarge)
 }

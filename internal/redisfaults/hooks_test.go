@@ -25,45 +25,34 @@ import (
 	"example.com/idempotency/store"
 )
 
-// A passiveHook notes the names of the commands that go through it, but for those that set a
-// connection up.
-type passiveHook struct {
+// notes are the names of commands, but for those that set a connection up.
+type notes struct {
 	mu   sync.Mutex
 	seen []string
 }
 
-func (h *passiveHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h *passiveHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		h.note(cmd.Name())
-		return next(ctx, cmd)
+// hook notes what goes through it.
+func (n *notes) hook(ctx context.Context, s sending) error {
+	for _, cmd := range s.cmds {
+		n.note(cmd.Name())
 	}
+	return s.next(ctx)
 }
 
-func (h *passiveHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		for _, cmd := range cmds {
-			h.note(cmd.Name())
-		}
-		return next(ctx, cmds)
-	}
-}
-
-func (h *passiveHook) note(name string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (n *notes) note(name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if name != "hello" && name != "client" {
-		h.seen = append(h.seen, name)
+		n.seen = append(n.seen, name)
 	}
 }
 
 // take returns what was seen since the last call.
-func (h *passiveHook) take() []string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	seen := h.seen
-	h.seen = nil
+func (n *notes) take() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	seen := n.seen
+	n.seen = nil
 	return seen
 }
 
@@ -75,33 +64,27 @@ func TestRedisHooks(t *testing.T) {
 	for name, obeys := range map[string]bool{"default": false, "obeys": true} {
 		t.Run(name, func(t *testing.T) {
 			server.Do(t, "FLUSHALL")
-			var sent passiveHook // what is really sent
-			client := redis.NewClient(&redis.Options{
+			var sent, early, later, late notes // sent is what is really sent
+			client := newClient(t, &redis.Options{
 				Addr: server.Addr, ContextTimeoutEnabled: obeys,
 				Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
 					c, err := new(net.Dialer).DialContext(ctx, network, addr)
 					return &notedConn{c, &sent}, err
 				},
-			})
-			t.Cleanup(func() { _ = client.Close() })
-			var early, later, late passiveHook
-			client.AddHook(&early)
+			}, early.hook)
 			st := guardtest.RedisStore(t, client)
-			client.AddHook(&later)
+			client.AddHook(hook(later.hook))
 			ctx := t.Context()
 			require.NoError(t, st.Check(ctx))
-			client.AddHook(&late)
+			client.AddHook(hook(late.hook))
 			key, claim := guardtest.RedisKey(), guardtest.RedisClaim()
 			claim.Hold = true
 			for _, answer := range [][]byte{[]byte("small"), guardtest.LargeAnswer} {
-				_, err := st.Claim(ctx, key, claim)
-				require.NoError(t, err)
+				claimed(t, st, key, claim)
 				require.NoError(t, st.SaveStep(ctx, key, claim.Owner, "step", nil))
 				require.NoError(t, st.Complete(ctx, key, claim.Owner, store.Completion{Answer: answer, TTL: time.Hour}))
-				r, err := st.Claim(ctx, key, claim)
-				require.NoError(t, err)
-				require.Equal(t, answer, r.Answer)
-				r, err = st.GetAnswer(ctx, key)
+				require.Equal(t, answer, claimed(t, st, key, claim).Answer)
+				r, err := st.GetAnswer(ctx, key)
 				require.NoError(t, err)
 				require.Equal(t, answer, r.Answer)
 				key = guardtest.RedisKey()
@@ -122,8 +105,8 @@ func TestRedisHooks(t *testing.T) {
 				require.Empty(t, seen)
 			}
 			require.NoError(t, client.Ping(ctx).Err())
-			for _, hook := range []*passiveHook{&early, &later, &late} {
-				require.Contains(t, hook.take(), "ping", "the client's own commands")
+			for _, n := range []*notes{&early, &later, &late} {
+				require.Contains(t, n.take(), "ping", "the client's own commands")
 			}
 		})
 	}
@@ -132,7 +115,7 @@ func TestRedisHooks(t *testing.T) {
 // A notedConn notes the commands that are written to it.
 type notedConn struct {
 	net.Conn
-	to *passiveHook
+	to *notes
 }
 
 func (c *notedConn) Write(b []byte) (int, error) {
@@ -142,19 +125,6 @@ func (c *notedConn) Write(b []byte) (int, error) {
 		}
 	}
 	return c.Conn.Write(b)
-}
-
-// A contextHook passes another context on.
-type contextHook func(context.Context) context.Context
-
-func (contextHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h contextHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error { return next(h(ctx), cmd) }
-}
-
-func (h contextHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error { return next(h(ctx), cmds) }
 }
 
 // A lateContext ends when nobody waits any more.
@@ -169,21 +139,18 @@ func (lateContext) Err() error                  { return nil }
 func TestRedisHooksKeepDeadlines(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	start := func(t *testing.T, hook contextHook) *idempotency.RedisStore {
-		client := redis.NewClient(&redis.Options{Addr: server.Addr, ReadTimeout: time.Hour, WriteTimeout: time.Hour})
-		t.Cleanup(func() { _ = client.Close() })
-		client.AddHook(hook)
-		return guardtest.RedisStore(t, client)
+	start := func(t *testing.T, change func(context.Context) context.Context) *idempotency.RedisStore {
+		o := &redis.Options{Addr: server.Addr, ReadTimeout: time.Hour, WriteTimeout: time.Hour}
+		return guardtest.RedisStore(t, newClient(t, o, func(ctx context.Context, s sending) error { return s.next(change(ctx)) }))
 	}
-	for name, hook := range map[string]contextHook{
+	for name, change := range map[string]func(context.Context) context.Context{
 		"the same":         func(ctx context.Context) context.Context { return ctx },
 		"no deadline":      context.WithoutCancel,
 		"a later deadline": func(ctx context.Context) context.Context { return lateContext{ctx} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := start(t, hook)
-			_, err := s.Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
-			require.NoError(t, err)
+			s := start(t, change)
+			claimed(t, s, guardtest.RedisKey(), guardtest.RedisClaim())
 			server.Pause(t)
 			defer server.Resume(t)
 			for name, call := range storeCalls(s, guardtest.RedisKey(), guardtest.RedisClaim()) {
@@ -208,10 +175,14 @@ func TestRedisHooksKeepDeadlines(t *testing.T) {
 func TestRedisHooksAreAddedMeanwhile(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr})
-	t.Cleanup(func() { _ = client.Close() })
-	hook, claims := new(countingHook), atomic.Int32{}
-	client.AddHook(hook)
+	var claims, passed atomic.Int32 // passed counts the scripts that the server knew
+	client := newClient(t, &redis.Options{Addr: server.Addr}, func(ctx context.Context, s sending) error {
+		err := s.next(ctx)
+		if err == nil && !s.pipeline {
+			passed.Add(1)
+		}
+		return err
+	})
 	var users sync.WaitGroup
 	for range 4 {
 		users.Go(func() {
@@ -225,48 +196,19 @@ func TestRedisHooksAreAddedMeanwhile(t *testing.T) {
 						}
 					})
 				}
-				client.AddHook(new(passiveHook))
+				client.AddHook(hook(new(notes).hook))
 			}
 		})
 	}
 	users.Wait()
-	require.Equal(t, claims.Load(), hook.claims.Load())
-}
-
-// A countingHook counts scripts that the server knows.
-type countingHook struct {
-	passiveHook
-	claims atomic.Int32
-}
-
-func (h *countingHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if err == nil {
-			h.claims.Add(1)
-		}
-		return err
-	}
-}
-
-// A swallowingHook executes nothing, and says that all went well.
-type swallowingHook struct{ passiveHook }
-
-func (*swallowingHook) ProcessHook(redis.ProcessHook) redis.ProcessHook {
-	return func(context.Context, redis.Cmder) error { return nil }
-}
-
-func (*swallowingHook) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(context.Context, []redis.Cmder) error { return nil }
+	require.Equal(t, claims.Load(), passed.Load())
 }
 
 // A hook that swallows what has happened to a command does not make an outcome of it: the caller
 // may be the owner.
 func TestRedisHookThatSwallows(t *testing.T) {
 	t.Parallel()
-	client := redis.NewClient(&redis.Options{})
-	t.Cleanup(func() { _ = client.Close() })
-	client.AddHook(new(swallowingHook))
+	client := newClient(t, &redis.Options{}, func(context.Context, sending) error { return nil })
 	s, ctx, key, c := guardtest.RedisStore(t, client), t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
 	_, err := s.Claim(ctx, key, c)
 	require.Error(t, err)
@@ -285,35 +227,6 @@ func TestRedisHookThatSwallows(t *testing.T) {
 	}
 }
 
-// A replySwallowingHook says that all went well of the commands that it is for, of which it executes
-// nothing. In a pipeline, each command has an error all the same if err is set.
-type replySwallowingHook struct {
-	passiveHook
-	swallows func(cmd redis.Cmder) bool
-	err      error
-}
-
-func (h *replySwallowingHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if h.swallows(cmd) {
-			return nil
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (h *replySwallowingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if !slices.ContainsFunc(cmds, h.swallows) {
-			return next(ctx, cmds)
-		}
-		for _, cmd := range cmds {
-			cmd.SetErr(h.err)
-		}
-		return nil
-	}
-}
-
 // A reply that a hook swallows does not say that there is no record, or that an answer is empty.
 func TestRedisHookThatSwallowsReplies(t *testing.T) {
 	t.Parallel()
@@ -322,25 +235,31 @@ func TestRedisHookThatSwallowsReplies(t *testing.T) {
 	c := guardtest.RedisClaim()
 	c.Hold = true
 	for _, key := range []string{large, held} {
-		_, err := plain.Claim(ctx, key, c)
-		require.NoError(t, err)
+		claimed(t, plain, key, c)
 	}
 	require.NoError(t, plain.Complete(ctx, large, c.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
 
 	for name, err := range map[string]error{"nothing": nil, "an error": errHook} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			// without says what a call returns when the commands of that name get no reply.
+			// without says what a call returns when nothing is sent of the commands of that name, and the client hears
+			// that all went well. In a pipeline, each command has an error all the same if err is set.
 			without := func(command, argument string, call func(s *idempotency.RedisStore) error) {
 				t.Helper()
-				client := redis.NewClient(&redis.Options{Addr: server.Addr})
-				t.Cleanup(func() { _ = client.Close() })
 				swallows := func(cmd redis.Cmder) bool {
 					return cmd.Name() == command && slices.ContainsFunc(cmd.Args(), func(arg any) bool {
 						return strings.Contains(fmt.Sprint(arg), argument)
 					})
 				}
-				client.AddHook(&replySwallowingHook{swallows: swallows, err: err})
+				client := newClient(t, &redis.Options{Addr: server.Addr}, func(ctx context.Context, s sending) error {
+					if !slices.ContainsFunc(s.cmds, swallows) {
+						return s.next(ctx)
+					}
+					if s.pipeline {
+						_ = s.fail(err)
+					}
+					return nil
+				})
 				failure := call(guardtest.RedisStore(t, client))
 				require.Error(t, failure, "%s %s", command, argument)
 				for _, said := range []error{idempotency.ErrNotFound, idempotency.ErrCorrupt, idempotency.ErrUnreadableHere} {
@@ -379,46 +298,35 @@ func TestRedisHookThatSwallowsReplies(t *testing.T) {
 	}
 }
 
-// A failingHook fails three pipelines of four, and every fifth of the other commands: in turn before
-// the command is sent, and after the server has executed it. It counts the pipelines of each script
-// and record for itself, so that none fails more than three times in a row.
-type failingHook struct {
-	passiveHook
-	pipelines          sync.Map // of *atomic.Int64
-	commands, failures atomic.Int64
-}
-
 var errHook = errors.New("the hook fails")
 
-func (h *failingHook) fail(fails bool, cmds []redis.Cmder, next func() error) error {
-	if !fails {
-		return next()
-	}
-	if h.failures.Add(1)%2 == 0 {
-		_ = next()
-	}
-	for _, cmd := range cmds {
-		cmd.SetErr(errHook)
-	}
-	return errHook
-}
-
-func (h *failingHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		return h.fail(h.commands.Add(1)%5 == 0, []redis.Cmder{cmd}, func() error { return next(ctx, cmd) })
-	}
-}
-
-func (h *failingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		var of string
-		for _, cmd := range cmds {
-			if args := cmd.Args(); cmd.Name() == "evalsha" {
-				of = fmt.Sprint(args[1], args[3])
+// failing returns a hook that fails three pipelines of four, and every fifth of the other commands: in turn
+// before the command is sent, and after the server has executed it. It counts the pipelines of each script
+// and record for itself, so that none fails more than three times in a row.
+func failing() hook {
+	var pipelines sync.Map // of *atomic.Int64
+	var commands, failures atomic.Int64
+	return func(ctx context.Context, s sending) error {
+		if !s.pipeline {
+			if commands.Add(1)%5 != 0 {
+				return s.next(ctx)
+			}
+		} else {
+			var of string
+			for _, cmd := range s.cmds {
+				if args := cmd.Args(); cmd.Name() == "evalsha" {
+					of = fmt.Sprint(args[1], args[3])
+				}
+			}
+			n, _ := pipelines.LoadOrStore(of, new(atomic.Int64))
+			if n.(*atomic.Int64).Add(1)%4 == 0 {
+				return s.next(ctx)
 			}
 		}
-		n, _ := h.pipelines.LoadOrStore(of, new(atomic.Int64))
-		return h.fail(n.(*atomic.Int64).Add(1)%4 != 0, cmds, func() error { return next(ctx, cmds) })
+		if failures.Add(1)%2 == 0 {
+			_ = s.next(ctx)
+		}
+		return s.fail(errHook)
 	}
 }
 
@@ -432,9 +340,7 @@ func TestRedisHookThatFails(t *testing.T) {
 			t.Parallel()
 			guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
 				t.Parallel()
-				client := redis.NewClient(&redis.Options{Addr: server.Addr})
-				t.Cleanup(func() { _ = client.Close() })
-				client.AddHook(new(failingHook))
+				client := newClient(t, &redis.Options{Addr: server.Addr}, failing())
 				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 					if _, err := idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) { return answer, nil }); err != nil {
 						t.Error(err)

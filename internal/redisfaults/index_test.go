@@ -40,34 +40,18 @@ func holdClaim() store.Claim {
 	return c
 }
 
-// A beforeScript calls a function before a script is sent, which may fail it.
-type beforeScript struct {
-	failing // for the hooks of other commands
-	digest  string
-	call    atomic.Pointer[func() error]
-}
-
-func (b *beforeScript) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if args := cmd.Args(); len(args) > 1 && args[1] == b.digest {
-			if call := b.call.Swap(nil); call != nil {
-				if err := (*call)(); err != nil {
-					cmd.SetErr(err)
-					return err
-				}
-			}
-		}
-		return next(ctx, cmd)
-	}
-}
-
 // storeBefore returns a store that calls a function once, before it sends the script.
 func storeBefore(t *testing.T, server *redistest.Server, script string, call func() error) *idempotency.RedisStore {
 	t.Helper()
-	client := guardtest.RedisClientAt(t, server.Addr, func(*redis.Options) {})
-	hook := &beforeScript{digest: redisproto.Digests()[script]}
-	hook.call.Store(&call)
-	client.AddHook(hook)
+	digest, called := redisproto.Digests()[script], atomic.Bool{}
+	client := newClient(t, &redis.Options{Addr: server.Addr, ContextTimeoutEnabled: true}, func(ctx context.Context, s sending) error {
+		if args := s.cmds[0].Args(); !s.pipeline && len(args) > 1 && args[1] == digest && !called.Swap(true) {
+			if err := call(); err != nil {
+				return s.fail(err)
+			}
+		}
+		return s.next(ctx)
+	})
 	return guardtest.RedisStore(t, client)
 }
 
@@ -164,11 +148,9 @@ func TestRedisReaderLeavesAClaimThatHasJustBeenEntered(t *testing.T) {
 		"by another owner": func(store.Claim) store.Claim { return holdClaim() },
 	} {
 		ctx, key, c := t.Context(), guardtest.RedisKey(), holdClaim()
-		_, err := s.Claim(ctx, key, c)
-		require.NoError(t, err)
+		claimed(t, s, key, c)
 		require.NoError(t, s.Hold(ctx, key, c.Owner))
-		r, err := s.Get(ctx, key)
-		require.NoError(t, err)
+		r := recordOf(t, s, key)
 		require.NoError(t, s.Resolve(ctx, key, r.Seen(), store.Settlement{}))
 		called := false
 		reader := storeBefore(t, server, "drop", func() error {
@@ -192,28 +174,12 @@ func TestRedisFullServerKeepsItsIndex(t *testing.T) {
 	s := guardtest.RedisAt(t, server)
 	ctx := t.Context()
 	held, c := guardtest.RedisKey(), guardtest.RedisClaim()
-	_, err := s.Claim(ctx, held, c)
-	require.NoError(t, err)
+	claimed(t, s, held, c)
 	server.Do(t, "CONFIG", "SET", "maxmemory", "100")
-	_, err = s.Claim(ctx, guardtest.RedisKey(), holdClaim())
+	_, err := s.Claim(ctx, guardtest.RedisKey(), holdClaim())
 	require.ErrorIs(t, err, idempotency.ErrStoreFull)
 	require.NoError(t, s.Hold(ctx, held, c.Owner))
 	require.Equal(t, []string{held}, keysOf(t, s, holding))
-}
-
-// The scripts of a listing are sent again to a server that has forgotten them.
-func TestRedisListAfterScriptsWereForgotten(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	s := guardtest.RedisAt(t, server)
-	var want []string
-	for range 3 {
-		want = append(want, guardtest.RedisKey())
-		_, err := s.Claim(t.Context(), want[len(want)-1], holdClaim())
-		require.NoError(t, err)
-	}
-	server.Do(t, "SCRIPT", "FLUSH")
-	require.Equal(t, want, keysOf(t, s, holding))
 }
 
 // What is in the index and cannot be read is neither shown nor taken out: nobody knows whether it is
@@ -225,7 +191,7 @@ func TestRedisIndexKeepsWhatCannotBeRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			client := guardtest.RedisClient(t, server.Addr)
 			if old {
-				client.AddHook(oldWords{})
+				client.AddHook(hook(oldWords))
 			}
 			indexKeepsWhatCannotBeRead(t, server, guardtest.RedisStore(t, client))
 		})
@@ -236,8 +202,7 @@ func indexKeepsWhatCannotBeRead(t *testing.T, server *redistest.Server, s *idemp
 	server.Do(t, "FLUSHALL")
 	sound, damaged, foreign := guardtest.RedisKey(), guardtest.RedisKey(), guardtest.RedisKey()
 	for _, key := range []string{damaged, foreign, sound} {
-		_, err := s.Claim(t.Context(), key, holdClaim())
-		require.NoError(t, err)
+		claimed(t, s, key, holdClaim())
 	}
 	header := server.Do(t, "HGET", "idem:"+damaged, "m")
 	server.Do(t, "HSET", "idem:"+damaged, "m", "\x01 damaged")
@@ -254,23 +219,15 @@ func indexKeepsWhatCannotBeRead(t *testing.T, server *redistest.Server, s *idemp
 }
 
 // oldWords puts before the error of a script what Redis 6.2 puts there.
-type oldWords struct{ redis.Hook }
-
-func (oldWords) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (oldWords) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-
-func (oldWords) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		err := next(ctx, cmds)
-		for _, cmd := range cmds {
-			if redis.HasErrorPrefix(cmd.Err(), "WRONGTYPE") {
-				err = serverError("ERR Error running script (call to f_0): @user_script:8: " + cmd.Err().Error())
-				cmd.SetErr(err)
-			}
+func oldWords(ctx context.Context, s sending) error {
+	err := s.next(ctx)
+	for _, cmd := range s.cmds {
+		if s.pipeline && redis.HasErrorPrefix(cmd.Err(), "WRONGTYPE") {
+			err = serverError("ERR Error running script (call to f_0): @user_script:8: " + cmd.Err().Error())
+			cmd.SetErr(err)
 		}
-		return err
 	}
+	return err
 }
 
 // A listing walks through the masters of a Cluster one after another. When they are other ones, its
@@ -282,8 +239,7 @@ func TestRedisCursorOfOtherMasters(t *testing.T) {
 	var want []string
 	for range 50 {
 		want = append(want, guardtest.RedisKey())
-		_, err := s.Claim(t.Context(), want[len(want)-1], holdClaim())
-		require.NoError(t, err)
+		claimed(t, s, want[len(want)-1], holdClaim())
 	}
 	for _, limit := range []int{1, 3, 10, 1000} {
 		require.Subset(t, keysOf(t, s, store.Query{Limit: limit}), want)
@@ -307,8 +263,7 @@ func TestRedisListPassesOverTheIndex(t *testing.T) {
 	server := redistest.Start(t)
 	s := guardtest.RedisAt(t, server)
 	key := guardtest.RedisKey()
-	_, err := s.Claim(t.Context(), key, holdClaim())
-	require.NoError(t, err)
+	claimed(t, s, key, holdClaim())
 	server.Do(t, "COPY", "idem:"+key, "idem:not a key")
 	for _, limit := range []int{1, 100} {
 		found := keysOf(t, s, store.Query{Limit: limit})

@@ -2,17 +2,21 @@ package redisfaults
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"net/http"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/store"
 )
 
@@ -106,6 +110,64 @@ func (p *redisProcess) requireReplay(t *testing.T, c guardtest.Call, body string
 	require.Equal(t, body, got.Body)
 }
 
+// newClient returns a client with hooks, which is closed at the end of the test.
+func newClient(t testing.TB, o *redis.Options, hooks ...hook) *redis.Client {
+	t.Helper()
+	client := redis.NewClient(o)
+	t.Cleanup(func() { _ = client.Close() })
+	for _, h := range hooks {
+		client.AddHook(h)
+	}
+	return client
+}
+
+// A hook is in the way of the commands of a client.
+type hook func(ctx context.Context, s sending) error
+
+// A sending is a command, or a pipeline of them, on its way through a hook. next sends it.
+type sending struct {
+	cmds     []redis.Cmder
+	pipeline bool
+	next     func(context.Context) error
+}
+
+// fail gives each command of the sending an error, and returns it.
+func (s sending) fail(err error) error {
+	for _, cmd := range s.cmds {
+		cmd.SetErr(err)
+	}
+	return err
+}
+
+func (hook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		return h(ctx, sending{[]redis.Cmder{cmd}, false, func(ctx context.Context) error { return next(ctx, cmd) }})
+	}
+}
+
+func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		return h(ctx, sending{cmds, true, func(ctx context.Context) error { return next(ctx, cmds) }})
+	}
+}
+
+// claimed makes a claim that the store must answer, and recordOf looks at a record that it must have.
+func claimed(t testing.TB, s *idempotency.RedisStore, key string, c store.Claim) store.Record {
+	t.Helper()
+	r, err := s.Claim(t.Context(), key, c)
+	require.NoError(t, err)
+	return r
+}
+
+func recordOf(t testing.TB, s *idempotency.RedisStore, key string) store.Record {
+	t.Helper()
+	r, err := s.Get(t.Context(), key)
+	require.NoError(t, err)
+	return r
+}
+
 // acknowledge claims new keys from several goroutines until ctx is done or the store has
 // acknowledged enough of them, and returns the acknowledged ones.
 func acknowledge(ctx context.Context, s *idempotency.RedisStore, enough int) map[string]store.Claim {
@@ -161,4 +223,26 @@ func countLost(t *testing.T, s *idempotency.RedisStore, acknowledged map[string]
 	close(keys)
 	clients.Wait()
 	return int(lost.Load())
+}
+
+// TestMain lets the slow tests run four at a time, and not only two if there are two processors: they
+// wait, too.
+func TestMain(m *testing.M) {
+	redistest.AtOnce(8)
+	if exhaustive {
+		if err := flag.Set("test.parallel", "4"); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(guardtest.Main(m))
+}
+
+var exhaustive = os.Getenv("REDIS_EXHAUSTIVE") != ""
+
+// slow skips a test that waits for leases and servers so long that only CI and the mutants run it.
+func slow(t *testing.T) {
+	t.Helper()
+	if !exhaustive {
+		t.Skip("REDIS_EXHAUSTIVE=1 runs it")
+	}
 }

@@ -2,7 +2,6 @@ package redisfaults
 
 import (
 	"context"
-	"net"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -42,6 +41,10 @@ func TestRedisScriptsForgotten(t *testing.T) {
 		require.NoError(t, s.Forget(ctx, key, store.Seen{Owner: c.Owner, Attempt: 1, State: store.Completed}), name)
 		forget()
 		require.ErrorIs(t, s.Resolve(ctx, key, guardtest.HeldBy(c.Owner, 1), store.Settlement{}), idempotency.ErrNotFound, name)
+		held := guardtest.RedisKey()
+		claimed(t, s, held, holdClaim())
+		forget()
+		require.Contains(t, keysOf(t, s, holding), held, name)
 	}
 }
 
@@ -86,25 +89,21 @@ func redisOutOfMemory(t *testing.T, addrs []string, servers ...*redistest.Server
 	_, err := s.Claim(ctx, guardtest.RedisKey(), guardtest.RedisClaim())
 	require.ErrorIs(t, err, idempotency.ErrStoreFull)
 
-	r, err := s.Claim(ctx, done, guardtest.RedisClaim())
-	require.NoError(t, err)
+	r := claimed(t, s, done, guardtest.RedisClaim())
 	require.Equal(t, "done", string(r.Answer))
 	waiting := guardtest.RedisClaim()
 	waiting.Watch = true
-	r, err = s.Claim(ctx, small, waiting)
-	require.NoError(t, err)
+	r = claimed(t, s, small, waiting)
 	require.Equal(t, store.Claimed, r.State)
 	require.False(t, r.Mine)
 	refused := func(key string, o store.Owner, state store.State) {
 		t.Helper()
 		again := guardtest.RedisClaim()
 		again.Note = []byte("again")
-		before, err := s.Get(ctx, key)
-		require.NoError(t, err)
+		before := recordOf(t, s, key)
 		_, err = s.Claim(ctx, key, again)
 		require.ErrorIs(t, err, idempotency.ErrStoreFull)
-		after, err := s.Get(ctx, key)
-		require.NoError(t, err)
+		after := recordOf(t, s, key)
 		require.Equal(t, o, after.Owner)
 		require.Equal(t, 1, after.Attempt)
 		require.Equal(t, state, after.State)
@@ -114,8 +113,7 @@ func redisOutOfMemory(t *testing.T, addrs []string, servers ...*redistest.Server
 	refused(lapsed, lapsedOwner, store.Claimed)
 	holding := guardtest.RedisClaim()
 	holding.Hold = true
-	r, err = s.Claim(ctx, lapsedHold, holding)
-	require.NoError(t, err)
+	r = claimed(t, s, lapsedHold, holding)
 	require.Equal(t, store.Held, r.State)
 	require.NoError(t, s.Renew(ctx, renewed, renewedOwner))
 	require.NoError(t, s.SaveStep(ctx, renewed, renewedOwner, "a", []byte("1")))
@@ -130,18 +128,14 @@ func redisOutOfMemory(t *testing.T, addrs []string, servers ...*redistest.Server
 		server.Do(t, "CONFIG", "SET", "maxmemory", "0")
 	}
 	for key, answer := range map[string]string{small: "small", large: string(guardtest.LargeAnswer), held: "resolved"} {
-		r, err := s.Claim(ctx, key, guardtest.RedisClaim())
-		require.NoError(t, err)
-		require.Equal(t, answer, string(r.Answer))
+		require.Equal(t, answer, string(claimed(t, s, key, guardtest.RedisClaim()).Answer))
 	}
 	for _, key := range []string{released, lapsed} {
-		r, err = s.Claim(ctx, key, guardtest.RedisClaim())
-		require.NoError(t, err)
+		r = claimed(t, s, key, guardtest.RedisClaim())
 		require.True(t, r.Mine)
 		require.Equal(t, 2, r.Attempt)
 	}
-	r, err = s.Get(ctx, renewed)
-	require.NoError(t, err)
+	r = recordOf(t, s, renewed)
 	require.Equal(t, map[string][]byte{"a": []byte("1")}, r.Steps)
 }
 
@@ -178,15 +172,13 @@ func TestRedisWithReplicas(t *testing.T) {
 			for _, s := range []*idempotency.RedisStore{hasty, elsewhere} {
 				require.ErrorIs(t, s.Renew(ctx, key, c.Owner), store.ErrNotOwner)
 			}
-			r, err := patient.Claim(ctx, key, c)
-			require.NoError(t, err)
+			r := claimed(t, patient, key, c)
 			require.True(t, r.Mine)
 
 			test.replica.Pause(t)
-			_, err = elsewhere.Claim(ctx, key, c)
+			_, err := elsewhere.Claim(ctx, key, c)
 			require.ErrorContains(t, err, "too few replicas", "repeated on another connection")
-			r, err = hasty.Get(ctx, key)
-			require.NoError(t, err)
+			r = recordOf(t, hasty, key)
 			require.Equal(t, store.Claimed, r.State, "a run that has happened may need it")
 			require.ErrorContains(t, hasty.Release(ctx, key, c.Owner, store.Release{}), "too few replicas", "one that has not begun gives it up")
 
@@ -195,8 +187,7 @@ func TestRedisWithReplicas(t *testing.T) {
 			require.ErrorContains(t, err, "too few replicas")
 			test.replica.Resume(t)
 
-			r, err = patient.Claim(ctx, key, d)
-			require.NoError(t, err)
+			r = claimed(t, patient, key, d)
 			require.Equal(t, 2, r.Attempt)
 			test.replica.Pause(t)
 			for range 2 {
@@ -204,8 +195,7 @@ func TestRedisWithReplicas(t *testing.T) {
 				require.ErrorContains(t, elsewhere.Complete(ctx, key, d.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}),
 					"too few replicas", "repeated on another connection")
 			}
-			r, err = hasty.Claim(ctx, key, guardtest.RedisClaim())
-			require.NoError(t, err)
+			r = claimed(t, hasty, key, guardtest.RedisClaim())
 			require.Equal(t, "answer", string(r.Answer), "a replay gives nothing that has to be confirmed")
 			test.replica.Resume(t)
 			require.NoError(t, patient.Complete(ctx, key, d.Owner, store.Completion{Answer: []byte("answer"), TTL: time.Hour}))
@@ -267,8 +257,7 @@ func TestRedisWithReplicasKeepsStepsAndHolds(t *testing.T) {
 	}
 	patient, hasty := open(guardtest.Patience), open(50*time.Millisecond)
 	ctx, key, c := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
-	_, err := patient.Claim(ctx, key, c)
-	require.NoError(t, err)
+	claimed(t, patient, key, c)
 	replica.Pause(t)
 	require.ErrorContains(t, hasty.Renew(ctx, key, c.Owner), "too few replicas")
 	for range 2 { // repeated on another connection, too
@@ -283,8 +272,7 @@ func TestRedisWithReplicasKeepsStepsAndHolds(t *testing.T) {
 	require.NoError(t, patient.Hold(ctx, key, c.Owner))
 
 	other := guardtest.RedisStore(t, guardtest.RedisClient(t, replica.Addr))
-	r, err := other.Get(ctx, key)
-	require.NoError(t, err)
+	r := recordOf(t, other, key)
 	require.Equal(t, store.Held, r.State)
 	require.Equal(t, map[string][]byte{"a": []byte("1")}, r.Steps)
 
@@ -295,13 +283,12 @@ func TestRedisWithReplicasKeepsStepsAndHolds(t *testing.T) {
 	}
 	replica.Resume(t)
 	require.NoError(t, patient.Resolve(ctx, key, guardtest.HeldBy(c.Owner, 1), guardtest.Answered("by hand")))
-	r, err = other.GetAnswer(ctx, key)
+	r, err := other.GetAnswer(ctx, key)
 	require.NoError(t, err)
 	require.Equal(t, "by hand", string(r.Answer))
 
 	key = guardtest.RedisKey()
-	_, err = patient.Claim(ctx, key, c)
-	require.NoError(t, err)
+	claimed(t, patient, key, c)
 	require.NoError(t, patient.Hold(ctx, key, c.Owner))
 	replica.Pause(t)
 	require.NoError(t, hasty.Resolve(ctx, key, guardtest.HeldBy(c.Owner, 1), store.Settlement{}))
@@ -319,8 +306,7 @@ func TestRedisClusterFailover(t *testing.T) {
 			t.Parallel()
 			cluster := redistest.StartCluster(t, 3, true)
 			key, s := guardtest.RedisKey(), guardtest.RedisStore(t, guardtest.RedisClient(t, cluster.Addrs()...))
-			_, err := s.Claim(t.Context(), key, guardtest.RedisClaim())
-			require.NoError(t, err)
+			claimed(t, s, key, guardtest.RedisClaim())
 			for _, master := range cluster.Masters {
 				slot := master.Do(t, "CLUSTER", "KEYSLOT", "idem:"+key)
 				if master.Do(t, "CLUSTER", "COUNTKEYSINSLOT", slot).(int64) == 1 {
@@ -338,42 +324,28 @@ func TestRedisClusterFailover(t *testing.T) {
 	}
 }
 
-// The store invents no outcome when it cannot reach the server.
-func TestRedisUnreachable(t *testing.T) {
-	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	s := guardtest.RedisStore(t, guardtest.RedisClient(t, l.Addr().String()))
-	_, err = s.Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
-	require.Error(t, err)
-	for _, sentinel := range []error{
-		store.ErrNotOwner, idempotency.ErrStoreFull, idempotency.ErrCorrupt, idempotency.ErrNotFound,
-	} {
-		require.NotErrorIs(t, err, sentinel)
-	}
-}
-
 // A hook of the client may fail and leave the commands without a result. That is a failure
 // of the store; the zero value of the reply must not be taken for an answer.
 func TestRedisHookThatRefuses(t *testing.T) {
 	t.Parallel()
 	master := redistest.Start(t)
 	redistest.StartReplica(t, master)
-	client := redis.NewClient(&redis.Options{Addr: master.Addr, ContextTimeoutEnabled: true})
-	t.Cleanup(func() { _ = client.Close() })
-	var hook refusingHook
-	client.AddHook(&hook)
+	var commands, pipelines atomic.Bool // whether they are refused; only the error of the call says so
+	client := newClient(t, &redis.Options{Addr: master.Addr, ContextTimeoutEnabled: true}, func(ctx context.Context, s sending) error {
+		if s.pipeline && pipelines.Load() || !s.pipeline && commands.Load() {
+			return guardtest.ErrDown
+		}
+		return s.next(ctx)
+	})
 	plain, durable := guardtest.RedisStore(t, client), guardtest.RedisStore(t, client, idempotency.WithReplicas(1, guardtest.Patience))
 	ctx, c := t.Context(), guardtest.RedisClaim()
 	key, large := guardtest.RedisKey(), guardtest.RedisKey()
 	for _, k := range []string{key, large} {
-		_, err := plain.Claim(ctx, k, c)
-		require.NoError(t, err)
+		claimed(t, plain, k, c)
 	}
 	require.NoError(t, plain.Complete(ctx, large, c.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
 
-	hook.pipelines.Store(true)
+	pipelines.Store(true)
 	_, err := durable.Claim(ctx, key, guardtest.RedisClaim())
 	require.ErrorIs(t, err, guardtest.ErrDown)
 	_, err = plain.Claim(ctx, large, guardtest.RedisClaim())
@@ -385,37 +357,14 @@ func TestRedisHookThatRefuses(t *testing.T) {
 	_, err = plain.List(ctx, store.Query{})
 	require.ErrorIs(t, err, guardtest.ErrDown)
 
-	hook.pipelines.Store(false)
-	hook.commands.Store(true)
+	pipelines.Store(false)
+	commands.Store(true)
 	_, err = plain.Claim(ctx, key, guardtest.RedisClaim())
 	require.ErrorIs(t, err, guardtest.ErrDown)
 	require.ErrorIs(t, plain.Complete(ctx, key, c.Owner, store.Completion{Answer: []byte("x"), TTL: time.Hour}), guardtest.ErrDown)
 	require.ErrorIs(t, plain.Renew(ctx, key, c.Owner), guardtest.ErrDown)
 	_, err = plain.Get(ctx, key)
 	require.ErrorIs(t, err, guardtest.ErrDown)
-}
-
-// A refusingHook executes nothing. Only the error of the call says so.
-type refusingHook struct{ commands, pipelines atomic.Bool }
-
-func (h *refusingHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h *refusingHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if h.commands.Load() {
-			return guardtest.ErrDown
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (h *refusingHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if h.pipelines.Load() {
-			return guardtest.ErrDown
-		}
-		return next(ctx, cmds)
-	}
 }
 
 // A failover that forgets a release under Hold holds a key of which nothing has run.
@@ -428,8 +377,7 @@ func TestRedisWithReplicasConfirmsReleases(t *testing.T) {
 	for _, release := range []store.Release{{}, {Undone: true}} {
 		key, c := guardtest.RedisKey(), guardtest.RedisClaim()
 		c.Hold = true
-		_, err := patient.Claim(ctx, key, c)
-		require.NoError(t, err)
+		claimed(t, patient, key, c)
 		replica.Pause(t)
 		for range 2 { // repeated on another connection, too
 			hasty := guardtest.RedisAt(t, master, idempotency.WithReplicas(1, 50*time.Millisecond))

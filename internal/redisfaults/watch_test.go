@@ -42,8 +42,7 @@ func TestRedisNoLostWakeup(t *testing.T) {
 		for i := range 200 {
 			key, c, d := guardtest.RedisKey(), guardtest.RedisClaim(), guardtest.RedisClaim()
 			d.Watch = true
-			_, err := s.Claim(ctx, key, c)
-			require.NoError(t, err)
+			claimed(t, s, key, c)
 			settled, stop, err := other.Watch(ctx, key)
 			require.NoError(t, err)
 			var settling sync.WaitGroup
@@ -54,8 +53,7 @@ func TestRedisNoLostWakeup(t *testing.T) {
 					require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
 				}
 			})
-			r, err := other.Claim(ctx, key, d)
-			require.NoError(t, err)
+			r := claimed(t, other, key, d)
 			if r.State == store.Claimed {
 				requireWoken(t, settled)
 				asleep++
@@ -81,14 +79,11 @@ func TestRedisWatchIsQuiet(t *testing.T) {
 
 		// No claim has asked to be told about the first.
 		c, d := guardtest.RedisClaim(), guardtest.RedisClaim()
-		_, err = s.Claim(ctx, watched, c)
-		require.NoError(t, err)
+		claimed(t, s, watched, c)
 		require.NoError(t, s.Complete(ctx, watched, c.Owner, store.Completion{TTL: time.Hour}))
-		_, err = s.Claim(ctx, announced, c)
-		require.NoError(t, err)
+		claimed(t, s, announced, c)
 		d.Watch = true
-		_, err = s.Claim(ctx, announced, d)
-		require.NoError(t, err)
+		claimed(t, s, announced, d)
 		require.NoError(t, s.Release(ctx, announced, c.Owner, store.Release{}))
 		requireWoken(t, last)
 		requireNotWoken(t, settled)
@@ -103,8 +98,7 @@ func TestRedisWatchReconnects(t *testing.T) {
 	s := guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr))
 	ctx, key, c, d := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim(), guardtest.RedisClaim()
 	d.Watch = true
-	_, err := s.Claim(ctx, key, c)
-	require.NoError(t, err)
+	claimed(t, s, key, c)
 	settled, stop, err := s.Watch(ctx, key)
 	require.NoError(t, err)
 	defer stop()
@@ -112,9 +106,7 @@ func TestRedisWatchReconnects(t *testing.T) {
 		server.Do(t, "CLIENT", "KILL", "TYPE", "pubsub")
 		requireWoken(t, settled)
 	}
-	r, err := s.Claim(ctx, key, d)
-	require.NoError(t, err)
-	require.Equal(t, store.Claimed, r.State)
+	require.Equal(t, store.Claimed, claimed(t, s, key, d).State)
 	require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{TTL: time.Hour}))
 	requireWoken(t, settled)
 
@@ -162,8 +154,7 @@ func TestRedisWatchConnections(t *testing.T) {
 	listeners := func() int64 {
 		return server.Do(t, "PUBSUB", "NUMSUB", "idem:settled").([]any)[1].(int64)
 	}
-	_, err := s.Claim(t.Context(), guardtest.RedisKey(), guardtest.RedisClaim())
-	require.NoError(t, err)
+	claimed(t, s, guardtest.RedisKey(), guardtest.RedisClaim())
 	require.Zero(t, listeners(), "a store that nobody waits at listens")
 
 	var watching sync.WaitGroup

@@ -69,8 +69,7 @@ func TestManyNamesCostNoMoreThanTheyAreLong(t *testing.T) {
 	for name, h := range handlers {
 		for _, flush := range []bool{false, true} {
 			start := time.Now()
-			rec := new(response.Recorder)
-			rec.Init(headerWriter{}, http.MethodPost, response.Settings{Limit: 1 << 20, Drop: drop}, nil)
+			rec := started(headerWriter{}, response.Settings{Limit: 1 << 20, Drop: drop}, nil)
 			h(rec)
 			if flush {
 				rec.Flush()

@@ -141,8 +141,7 @@ func FuzzRecorder(f *testing.F) {
 		unguarded.end()
 
 		w, first := outerWriter(kind, false)
-		rec := new(response.Recorder)
-		rec.Init(w, http.MethodPost, response.Settings{Echo: "X-Echo", Expiry: "X-Expiry", Limit: fuzzedLimit, Drop: answer.NamesOf("X-Dropped")}, nil)
+		rec := started(w, response.Settings{Echo: "X-Echo", Expiry: "X-Expiry", Limit: fuzzedLimit, Drop: answer.NamesOf("X-Dropped")}, nil)
 		defer rec.DropBuffer()
 		handle(rec, operations)
 		rec.Close(true)

@@ -276,20 +276,3 @@ func TestSuppressedFieldsStaySuppressed(t *testing.T) {
 		}
 	})
 }
-
-// The handler decides whether its answer may be cached, and so whether the replay may.
-func TestReplayMayBeCachedLikeTheAnswer(t *testing.T) {
-	t.Parallel()
-	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
-		for _, values := range [][]string{nil, {"max-age=1"}} {
-			first, again := twice(t, serve, func(w http.ResponseWriter, _ *http.Request) {
-				w.Header()["Cache-Control"] = values
-			})
-			require.Equal(t, values, first.Header.Values("Cache-Control"))
-			require.Equal(t, values, again.Header.Values("Cache-Control"))
-		}
-		first, again := twice(t, serve, func(http.ResponseWriter, *http.Request) {})
-		require.Empty(t, first.Header.Values("Cache-Control"))
-		require.Empty(t, again.Header.Values("Cache-Control"))
-	})
-}

@@ -59,6 +59,13 @@ func (s *recording) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// started returns a recorder of the answer to a POST.
+func started(w http.ResponseWriter, s response.Settings, witness response.Witness) *response.Recorder {
+	rec := new(response.Recorder)
+	rec.Init(w, http.MethodPost, s, witness)
+	return rec
+}
+
 // twice sends the same request twice. It checks that the handler ran once, and that the
 // second answer is the replay of the first.
 func twice(t *testing.T, serve func(http.Handler) *guardtest.Server, h http.HandlerFunc) (first, again guardtest.Reply) {

@@ -18,8 +18,7 @@ import (
 // recorder returns a Recorder for a POST, in front of what a client receives.
 func recorder(limit int64) (*response.Recorder, *httptest.ResponseRecorder) {
 	client := httptest.NewRecorder()
-	rec := new(response.Recorder)
-	rec.Init(client, http.MethodPost, response.Settings{Echo: "X-Echo", Limit: limit}, nil)
+	rec := started(client, response.Settings{Echo: "X-Echo", Limit: limit}, nil)
 	return rec, client
 }
 
@@ -71,8 +70,7 @@ func TestLateWriteIsNoticed(t *testing.T) {
 	for name, write := range writes {
 		for _, silent := range []bool{true, false} {
 			var w witness
-			rec := new(response.Recorder)
-			rec.Init(httptest.NewRecorder(), http.MethodPost, response.Settings{Echo: "X-Echo", Limit: 100}, &w)
+			rec := started(httptest.NewRecorder(), response.Settings{Echo: "X-Echo", Limit: 100}, &w)
 			if !silent {
 				rec.WriteHeader(http.StatusOK)
 			}
@@ -171,8 +169,7 @@ func TestFieldsOfTheCallerAreNoneOfTheHandlers(t *testing.T) {
 					want = http.Header{"X-Echo": {"key"}, "X-Expiry": {"1"}}
 				}
 				maps.Copy(client.Header(), want.Clone())
-				rec := new(response.Recorder)
-				rec.Init(seen, http.MethodPost, response.Settings{Echo: "X-Echo", Expiry: "X-Expiry", Limit: 100}, nil)
+				rec := started(seen, response.Settings{Echo: "X-Echo", Expiry: "X-Expiry", Limit: 100}, nil)
 				require.NotContains(t, rec.Header(), "X-Echo")
 				h(rec)
 				if flush {
@@ -328,8 +325,7 @@ func TestLocationOfAnAnswerThatIsNotKept(t *testing.T) {
 				if c.outer != nil {
 					client.Header()["Location"] = c.outer
 				}
-				rec := new(response.Recorder)
-				rec.Init(client, http.MethodPost, response.Settings{Limit: 100, Drop: answer.NamesOf(c.drop...)}, nil)
+				rec := started(client, response.Settings{Limit: 100, Drop: answer.NamesOf(c.drop...)}, nil)
 				c.change(rec.Header())
 				sent := rec.Header().Values("Location")
 				short := strings.HasPrefix(how, "short")

@@ -118,8 +118,7 @@ func TestTrailersThatAreInTheHeaderToo(t *testing.T) {
 // A route judges the values of the trailer, and those of the header where the trailer has none.
 func TestHeaderIsJudgedWithTheTrailer(t *testing.T) {
 	t.Parallel()
-	rec := new(response.Recorder)
-	rec.Init(make(headerWriter), http.MethodPost, response.Settings{Limit: 1 << 10, Judged: true}, nil)
+	rec := started(make(headerWriter), response.Settings{Limit: 1 << 10, Judged: true}, nil)
 	rec.Header().Set("Trailer", "X-Changed, X-Removed")
 	rec.Header().Set("X-Changed", "early")
 	rec.Header().Set("X-Removed", "early")

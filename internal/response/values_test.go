@@ -101,8 +101,7 @@ func TestValuesAfterTheHandlerHasReturned(t *testing.T) {
 	t.Parallel()
 	for _, flushed := range []bool{false, true} {
 		outer := make(headerWriter)
-		rec := new(response.Recorder)
-		rec.Init(outer, http.MethodPost, response.Settings{Limit: 1 << 10, Judged: true}, nil)
+		rec := started(outer, response.Settings{Limit: 1 << 10, Judged: true}, nil)
 		h := rec.Header()
 		h["Location"], h["Retry-After"] = []string{"/charges/1"}, []string{"7"}
 		h["Trailer"] = []string{"X-Sum"}
@@ -140,8 +139,7 @@ func TestValuesAfterTheHandlerHasReturned(t *testing.T) {
 func TestGetFindsTheFieldsOfTheAnswer(t *testing.T) {
 	t.Parallel()
 	outer := headerWriter{"Vary": {"Origin"}, "X-Outer": {"outer"}, "X-Removed": {"outer"}}
-	rec := new(response.Recorder)
-	rec.Init(outer, http.MethodPost, response.Settings{Limit: 1 << 10}, nil)
+	rec := started(outer, response.Settings{Limit: 1 << 10}, nil)
 	h := rec.Header()
 	h.Add("Vary", "Accept")
 	h.Del("X-Removed")
@@ -182,8 +180,7 @@ func (w changingWriter) WriteHeader(status int) {
 func TestLocationOfALargeAnswerIsTheOneThatWasWritten(t *testing.T) {
 	t.Parallel()
 	for _, outer := range []headerWriter{{}, {"Location": {"/outer"}}} {
-		rec := new(response.Recorder)
-		rec.Init(changingWriter{outer}, http.MethodPost, response.Settings{Limit: 64}, nil)
+		rec := started(changingWriter{outer}, response.Settings{Limit: 64}, nil)
 		rec.Header().Set("Location", "/charges/1")
 		rec.WriteHeader(http.StatusCreated)
 		rec.Header()["Location"][0] = "/changed"
@@ -234,8 +231,7 @@ func TestOuterHandlersChangeTheirOwnValues(t *testing.T) {
 				}
 				guarded.ServeHTTP(w, r)
 			}))
-			first := s.Do(t, guardtest.Call{})
-			require.Equal(t, "one; outside", first.Header.Get("X-Tag"))
+			require.Equal(t, "one; outside", s.Do(t, guardtest.Call{}).Header.Get("X-Tag"))
 			outer = false
 			again := s.Do(t, guardtest.Call{})
 			require.True(t, again.Replayed())

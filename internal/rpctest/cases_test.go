@@ -155,44 +155,40 @@ func setOutcome(ctx context.Context, o idempotency.Outcome) {
 
 // TestCalls sends each call to a bare server, to a protected one, and again.
 func TestCalls(t *testing.T) {
-	t.Parallel()
-	for _, tr := range transports() {
-		t.Run(tr.name, func(t *testing.T) {
-			t.Parallel()
-			bareBank, b := newBank(), newBank()
-			bare := tr.serve(t, bareBank, nil, settings{})
-			protected := tr.serve(t, b, newGuard(t, idempotency.NewMemoryStore(), idempotency.WithLimits(idempotency.Limits{ResponseBody: limit})), settings{})
-			compared := 0
-			for _, c := range cases() {
-				send := keyed("key of "+strings.ReplaceAll(c.name, " ", "-"), c.name)
-				send.md["idempotency-key"][0] = `"` + send.md["idempotency-key"][0] + `"`
-				want, got, again := bare(t.Context(), send), protected(t.Context(), send), protected(t.Context(), send)
-				compared++
-				switch {
-				case c.cut:
-				case c.instead != 0:
-					require.Equal(t, c.instead, got.Code, c.name)
-					require.Equal(t, "no-answer", got.Problem, c.name)
-				default:
-					require.Equal(t, want, got, c.name)
-				}
-				require.Equal(t, c.fate == replayed, again.Replayed, c.name)
-				switch c.fate {
-				case replayed:
-					again.Replayed = false
-					require.Equal(t, got, again, c.name)
-					require.Equal(t, 1, b.ran(c.name), c.name)
-				case runsAgain:
-					require.Equal(t, 2, b.ran(c.name), c.name)
-					require.Equal(t, []int{1, 2}, b.attemptsOf(c.name), c.name)
-				case notKept:
-					require.EqualValues(t, alreadyExists, again.Code, c.name)
-					require.Equal(t, "response-not-kept", again.Problem, c.name)
-					require.Equal(t, 1, b.ran(c.name), c.name)
-				}
+	onEachTransport(t, func(t *testing.T, tr transport) {
+		bareBank, b := newBank(), newBank()
+		bare := tr.serve(t, bareBank, nil, settings{})
+		protected := tr.serve(t, b, newGuard(t, idempotency.NewMemoryStore(), idempotency.WithLimits(idempotency.Limits{ResponseBody: limit})), settings{})
+		compared := 0
+		for _, c := range cases() {
+			send := keyed("key of "+strings.ReplaceAll(c.name, " ", "-"), c.name)
+			send.md["idempotency-key"][0] = `"` + send.md["idempotency-key"][0] + `"`
+			want, got, again := bare(t.Context(), send), protected(t.Context(), send), protected(t.Context(), send)
+			compared++
+			switch {
+			case c.cut:
+			case c.instead != 0:
+				require.Equal(t, c.instead, got.Code, c.name)
+				require.Equal(t, "no-answer", got.Problem, c.name)
+			default:
+				require.Equal(t, want, got, c.name)
 			}
-			require.Len(t, b.keys["charge"], 1, "a step runs once in both attempts")
-			t.Logf("%d calls", compared)
-		})
-	}
+			require.Equal(t, c.fate == replayed, again.Replayed, c.name)
+			switch c.fate {
+			case replayed:
+				again.Replayed = false
+				require.Equal(t, got, again, c.name)
+				require.Equal(t, 1, b.ran(c.name), c.name)
+			case runsAgain:
+				require.Equal(t, 2, b.ran(c.name), c.name)
+				require.Equal(t, []int{1, 2}, b.attemptsOf(c.name), c.name)
+			case notKept:
+				require.EqualValues(t, alreadyExists, again.Code, c.name)
+				require.Equal(t, "response-not-kept", again.Problem, c.name)
+				require.Equal(t, 1, b.ran(c.name), c.name)
+			}
+		}
+		require.Len(t, b.keys["charge"], 1, "a step runs once in both attempts")
+		t.Logf("%d calls", compared)
+	})
 }

@@ -30,6 +30,16 @@ func transports() []transport {
 	}...)
 }
 
+// onEachTransport runs a test over each transport.
+func onEachTransport(t *testing.T, test func(t *testing.T, tr transport)) {
+	t.Helper()
+	for _, tr := range transports() {
+		t.Run(tr.name, func(t *testing.T) {
+			test(t, tr)
+		})
+	}
+}
+
 // connectServer serves the bank by Connect.
 func connectServer(protocol ...connect.ClientOption) func(*testing.T, *bank, *idempotency.Guard, settings) client {
 	return func(t *testing.T, b *bank, guard *idempotency.Guard, s settings) client {

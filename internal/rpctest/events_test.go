@@ -60,7 +60,6 @@ func (l *eventLog) await(t *testing.T, count int) event.Event {
 // Each call that gets no further than the interceptor is reported, and beside a shadow too, where it
 // is not refused.
 func TestWhatTheInterceptorDecidesIsReported(t *testing.T) {
-	t.Parallel()
 	secret := errors.New("directory is down")
 	withScope := func(tenant string) call {
 		c := keyed("key", "plain")
@@ -80,91 +79,79 @@ func TestWhatTheInterceptorDecidesIsReported(t *testing.T) {
 		{streamed, "stream-unprotected", nil},
 	}
 	for _, shadow := range []bool{false, true} {
-		for _, tr := range transports() {
-			t.Run(tr.name, func(t *testing.T) {
-				t.Parallel()
-				var events eventLog
-				opts := []idempotency.Option{
-					idempotency.WithObserver(events.observe), idempotency.WithRequired(true), idempotency.WithShadow(shadow),
-				}
-				scope := func(ctx context.Context) (string, error) {
-					if tenant, _ := tenantOf(ctx); tenant != "" {
-						return tenant, nil
-					}
-					return "", secret
-				}
-				c := tr.serve(t, newBank(), newGuard(t, idempotency.NewMemoryStore(), opts...), settings{scope: scope})
-				for i, test := range calls {
-					got := c(t.Context(), test.call)
-					require.Equal(t, shadow, got.Code == ok, "%+v", got)
-					e := events.last(t, i+1)
-					kind, would := event.Refused, event.Kind("")
-					if shadow {
-						kind, would = event.Shadow, event.Refused
-					}
-					require.Equal(t, kind, e.Kind)
-					require.Equal(t, would, e.Would)
-					require.Equal(t, test.code, e.Code)
-					require.ErrorIs(t, e.Err, test.err)
-					require.Contains(t, e.Route, "/bank.v1.Bank/")
-				}
-			})
-		}
-	}
-}
-
-// A call without a key is reported, as a request is.
-func TestCallWithoutAKeyIsReported(t *testing.T) {
-	t.Parallel()
-	for _, shadow := range []bool{false, true} {
-		for _, tr := range transports() {
-			t.Run(tr.name, func(t *testing.T) {
-				t.Parallel()
-				var events eventLog
-				guard := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.observe), idempotency.WithShadow(shadow))
-				c := tr.serve(t, newBank(), guard, settings{})
-				bare := keyed("", "plain")
-				delete(bare.md, "idempotency-key")
-				require.Zero(t, c(t.Context(), bare).Code)
-				e := events.last(t, 1)
-				if shadow {
-					require.Equal(t, event.Shadow, e.Kind)
-					e.Kind = e.Would
-				}
-				require.Equal(t, event.Bypassed, e.Kind)
-			})
-		}
-	}
-}
-
-// A shadow judges an answer by its code.
-func TestShadowJudgesByCode(t *testing.T) {
-	t.Parallel()
-	for _, tr := range transports() {
-		t.Run(tr.name, func(t *testing.T) {
-			t.Parallel()
+		onEachTransport(t, func(t *testing.T, tr transport) {
 			var events eventLog
-			guard := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.observe), idempotency.WithShadow(true))
-			c := tr.serve(t, newBank(), guard, settings{})
-			n := 0
-			for name, again := range map[string]event.Kind{
-				"plain": event.Replay, "code 5": event.Replay,
-				"code 8": event.Run, "code 14": event.Run,
-			} {
-				for _, want := range []event.Kind{event.Run, again} {
-					c(t.Context(), keyed(name[len(name)-1:], name))
-					n++
-					require.Equal(t, want, events.await(t, n).Would, name)
+			opts := []idempotency.Option{
+				idempotency.WithObserver(events.observe), idempotency.WithRequired(true), idempotency.WithShadow(shadow),
+			}
+			scope := func(ctx context.Context) (string, error) {
+				if tenant, _ := tenantOf(ctx); tenant != "" {
+					return tenant, nil
 				}
+				return "", secret
+			}
+			c := tr.serve(t, newBank(), newGuard(t, idempotency.NewMemoryStore(), opts...), settings{scope: scope})
+			for i, test := range calls {
+				got := c(t.Context(), test.call)
+				require.Equal(t, shadow, got.Code == ok, "%+v", got)
+				e := events.last(t, i+1)
+				kind, would := event.Refused, event.Kind("")
+				if shadow {
+					kind, would = event.Shadow, event.Refused
+				}
+				require.Equal(t, kind, e.Kind)
+				require.Equal(t, would, e.Would)
+				require.Equal(t, test.code, e.Code)
+				require.ErrorIs(t, e.Err, test.err)
+				require.Contains(t, e.Route, "/bank.v1.Bank/")
 			}
 		})
 	}
 }
 
+// A call without a key is reported, as a request is.
+func TestCallWithoutAKeyIsReported(t *testing.T) {
+	for _, shadow := range []bool{false, true} {
+		onEachTransport(t, func(t *testing.T, tr transport) {
+			var events eventLog
+			guard := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.observe), idempotency.WithShadow(shadow))
+			c := tr.serve(t, newBank(), guard, settings{})
+			bare := keyed("", "plain")
+			delete(bare.md, "idempotency-key")
+			require.Zero(t, c(t.Context(), bare).Code)
+			e := events.last(t, 1)
+			if shadow {
+				require.Equal(t, event.Shadow, e.Kind)
+				e.Kind = e.Would
+			}
+			require.Equal(t, event.Bypassed, e.Kind)
+		})
+	}
+}
+
+// A shadow judges an answer by its code.
+func TestShadowJudgesByCode(t *testing.T) {
+	onEachTransport(t, func(t *testing.T, tr transport) {
+		var events eventLog
+		guard := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.observe), idempotency.WithShadow(true))
+		c := tr.serve(t, newBank(), guard, settings{})
+		n := 0
+		for name, again := range map[string]event.Kind{
+			"plain": event.Replay, "code 5": event.Replay,
+			"code 8": event.Run, "code 14": event.Run,
+		} {
+			for _, want := range []event.Kind{event.Run, again} {
+				c(t.Context(), keyed(name[len(name)-1:], name))
+				n++
+				require.Equal(t, want, events.await(t, n).Would, name)
+			}
+		}
+	})
+}
+
 // Options that could not be kept for a call are refused at start. The error names them, and what to
 // do.
 func TestOptionsThatNeedHTTPAreRefusedAtStart(t *testing.T) {
-	t.Parallel()
 	for name, option := range map[string]idempotency.Option{
 		"WithKeyFunc":         idempotency.WithKeyFunc(func(*http.Request, []byte) (string, error) { return "", nil }),
 		"WithReference":       idempotency.WithReference(func(*http.Request, []byte) string { return "" }),
@@ -196,35 +183,31 @@ func TestOptionsThatNeedHTTPAreRefusedAtStart(t *testing.T) {
 
 // A field that is not to be recorded is in the first answer, and in no replay.
 func TestUnrecordedFields(t *testing.T) {
-	t.Parallel()
-	for _, tr := range transports() {
-		t.Run(tr.name, func(t *testing.T) {
-			t.Parallel()
-			for _, name := range []string{"header and trailer", "code 5"} {
-				b := newBank()
-				c := tr.serve(t, b, newGuard(t, idempotency.NewMemoryStore()), settings{})
-				all := c(t.Context(), keyed("key", name))
-				kept := c(t.Context(), keyed("key", name))
-				require.True(t, kept.Replayed)
-				fieldsOf := func(a answer) (names []string) {
-					for _, h := range []map[string][]string{a.Header, a.Trailer} {
-						for name := range h {
-							names = append(names, http.CanonicalHeaderKey(name))
-						}
+	onEachTransport(t, func(t *testing.T, tr transport) {
+		for _, name := range []string{"header and trailer", "code 5"} {
+			b := newBank()
+			c := tr.serve(t, b, newGuard(t, idempotency.NewMemoryStore()), settings{})
+			all := c(t.Context(), keyed("key", name))
+			kept := c(t.Context(), keyed("key", name))
+			require.True(t, kept.Replayed)
+			fieldsOf := func(a answer) (names []string) {
+				for _, h := range []map[string][]string{a.Header, a.Trailer} {
+					for name := range h {
+						names = append(names, http.CanonicalHeaderKey(name))
 					}
-					return names
 				}
-				own := fieldsOf(kept)
-				require.NotEmpty(t, own, "%+v", all)
-				guard := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithUnrecorded(own...))
-				c = tr.serve(t, newBank(), guard, settings{})
-				require.ElementsMatch(t, fieldsOf(all), fieldsOf(c(t.Context(), keyed("key", name))))
-				bare := c(t.Context(), keyed("key", name))
-				require.True(t, bare.Replayed)
-				require.Empty(t, fieldsOf(bare))
+				return names
 			}
-		})
-	}
+			own := fieldsOf(kept)
+			require.NotEmpty(t, own, "%+v", all)
+			guard := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithUnrecorded(own...))
+			c = tr.serve(t, newBank(), guard, settings{})
+			require.ElementsMatch(t, fieldsOf(all), fieldsOf(c(t.Context(), keyed("key", name))))
+			bare := c(t.Context(), keyed("key", name))
+			require.True(t, bare.Replayed)
+			require.Empty(t, fieldsOf(bare))
+		}
+	})
 }
 
 // With WithClientCancel, the run of a client that hangs up is told to stop.
@@ -252,7 +235,6 @@ func TestClientCancels(t *testing.T) {
 
 // Two interceptors of one guard are one, and the inner one says so.
 func TestNestedInterceptor(t *testing.T) {
-	t.Parallel()
 	var events eventLog
 	guard := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.observe))
 	kinds := func() (all []event.Kind) {
@@ -291,7 +273,6 @@ func TestNestedInterceptor(t *testing.T) {
 
 // An error with the code OK is a mistake of the program. Its run may have done anything.
 func TestErrorThatIsOK(t *testing.T) {
-	t.Parallel()
 	require.Equal(t, idempotency.Unknown, connectidempotency.DefaultOutcome(connect.NewError(0, errors.New("mistake"))))
 	require.Equal(t, idempotency.Unknown, grpcidempotency.DefaultOutcome(okError{}))
 }
@@ -309,7 +290,6 @@ func incoming(ctx context.Context, key string) context.Context {
 
 // A shadow leaves the stream of grpc in place, which some functions of grpc need.
 func TestShadowLeavesTheStreamInPlace(t *testing.T) {
-	t.Parallel()
 	for _, shadow := range []bool{false, true} {
 		unary, _ := grpcidempotency.NewInterceptors(newGuard(t, idempotency.NewMemoryStore(), idempotency.WithShadow(shadow)), grpcidempotency.SharedScope)
 		stream := &serverStream{}
@@ -331,7 +311,6 @@ func (*serverStream) SetTrailer(metadata.MD) error { return nil }
 // A client can make up the names of procedures that a server does not have. They leave nothing behind: no
 // label of a metric for a stream, and few for calls.
 func TestProceduresThatAreMadeUp(t *testing.T) {
-	t.Parallel()
 	var events eventLog
 	guard := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.observe))
 	_, stream := grpcidempotency.NewInterceptors(guard, grpcidempotency.SharedScope)

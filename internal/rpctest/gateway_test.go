@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"connectrpc.com/connect"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
@@ -20,6 +21,7 @@ import (
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/rpc"
 	"example.com/idempotency/internal/rpctest/bankv1"
+	"example.com/idempotency/internal/rpctest/bankv1/bankv1connect"
 	"example.com/idempotency/problem"
 )
 
@@ -64,7 +66,6 @@ func pay(t *testing.T, url, key, name string, amount int) paid {
 
 // The service has the guard, and the gateway reaches it over the network.
 func TestGatewayOverTheWire(t *testing.T) {
-	t.Parallel()
 	b, guard := newBank(), newGuard(t, idempotency.NewMemoryStore())
 	mux := gateway()
 	require.NoError(t, bankv1.RegisterBankHandler(t.Context(), mux, dial(t, serveGRPC(t, b, guard, settings{hold: []string{bankv1.Bank_Pay_FullMethodName}}))))
@@ -112,7 +113,6 @@ func TestGatewayOverTheWire(t *testing.T) {
 // A gateway as grpc-gateway's own examples make it drops the key. The first call tells, whether a key is
 // demanded or not; a gateway that hands on keys has nothing to tell.
 func TestGatewayThatDropsTheKey(t *testing.T) {
-	t.Parallel()
 	for _, required := range []bool{false, true} {
 		for name, mux := range map[string]*runtime.ServeMux{
 			"plain": runtime.NewServeMux(runtime.WithMetadata(func(context.Context, *http.Request) metadata.MD {
@@ -151,7 +151,6 @@ func TestGatewayThatDropsTheKey(t *testing.T) {
 
 // The gateway has the guard, and calls the service in its own process: the service finds the run.
 func TestGatewayInProcess(t *testing.T) {
-	t.Parallel()
 	b, guard := newBank(), newGuard(t, idempotency.NewMemoryStore())
 	mux := gateway()
 	require.NoError(t, bankv1.RegisterBankHandlerServer(t.Context(), mux, &grpcBank{bank: b}))
@@ -174,7 +173,6 @@ func TestGatewayInProcess(t *testing.T) {
 // The guard of a gateway judges by the status that the gateway makes of a code. No outcome that the code leaves
 // open is recorded, with the option of the README for ABORTED.
 func TestGatewayInProcessLeavesOpenWhatTheCodeLeavesOpen(t *testing.T) {
-	t.Parallel()
 	b := newBank()
 	mux := gateway(runtime.WithErrorHandler(func(ctx context.Context, mux *runtime.ServeMux, m runtime.Marshaler, w http.ResponseWriter, r *http.Request, err error) {
 		if op, ok := idempotency.FromContext(r.Context()); ok && status.Code(err) == codes.Aborted {
@@ -200,7 +198,6 @@ func TestGatewayInProcessLeavesOpenWhatTheCodeLeavesOpen(t *testing.T) {
 // The gateway has a guard, and so has the service, over the network and in one store: each tier has
 // a scope of its own, and the key is the same.
 func TestGatewayWithAGuardOfItsOwn(t *testing.T) {
-	t.Parallel()
 	store := idempotency.NewMemoryStore()
 	b := newBank()
 	service := newGuard(t, store)
@@ -214,4 +211,35 @@ func TestGatewayWithAGuardOfItsOwn(t *testing.T) {
 	require.Equal(t, 1, b.ran("plain"))
 	_, err := service.Lookup(t.Context(), idempotency.Key{Scope: "acme", Value: "key"})
 	require.NoError(t, err, "the service has recorded it under the key of the HTTP client")
+}
+
+// The first try: a guard around a handler of Connect. It must not record that a call has failed as
+// if it had succeeded, so it refuses calls.
+func TestGuardAroundAHandlerRefusesCalls(t *testing.T) {
+	for name, protocol := range map[string]connect.ClientOption{
+		"connect": connect.WithClientOptions(), "gRPC": connect.WithGRPC(), "gRPC-Web": connect.WithGRPCWeb(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBank()
+			_, handler := bankv1connect.NewBankHandler(&connectBank{b})
+			refusals := make(chan event.Event, 2)
+			guard := newGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(func(_ context.Context, e event.Event) {
+				if e.Kind == event.Refused {
+					refusals <- e
+				}
+			}))
+			c := connectClient(t, serveH2C(t, guard.Handler(handler)), protocol)
+			for _, name := range []string{"plain", "code 14"} {
+				got := c(t.Context(), keyed("key", name))
+				require.NotZero(t, got.Code)
+				refusal := <-refusals
+				require.Equal(t, problem.FingerprintFailed, refusal.Code)
+				require.ErrorContains(t, refusal.Err, "connectidempotency")
+				require.Zero(t, b.ran(name))
+			}
+			send := keyed("", "plain")
+			delete(send.md, "idempotency-key")
+			require.Zero(t, c(t.Context(), send).Code)
+		})
+	}
 }

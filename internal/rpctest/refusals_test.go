@@ -20,14 +20,10 @@ import (
 
 // onEach runs a test on each transport, with a guard of its own.
 func onEach(t *testing.T, s settings, opts []idempotency.Option, test func(t *testing.T, c client, b *bank, guard *idempotency.Guard)) {
-	t.Parallel()
-	for _, tr := range transports() {
-		t.Run(tr.name, func(t *testing.T) {
-			t.Parallel()
-			b, guard := newBank(), newGuard(t, idempotency.NewMemoryStore(), opts...)
-			test(t, tr.serve(t, b, guard, s), b, guard)
-		})
-	}
+	onEachTransport(t, func(t *testing.T, tr transport) {
+		b, guard := newBank(), newGuard(t, idempotency.NewMemoryStore(), opts...)
+		test(t, tr.serve(t, b, guard, s), b, guard)
+	})
 }
 
 // requireRefusal checks all that a refusal tells: its code, its details, and its fields.
@@ -169,7 +165,6 @@ func TestScopeSeparatesCallers(t *testing.T) {
 }
 
 func TestScopeErrors(t *testing.T) {
-	t.Parallel()
 	for _, tt := range []struct {
 		err     error
 		code    uint32
@@ -236,21 +231,17 @@ func TestHeldKey(t *testing.T) {
 }
 
 func TestStoreIsAway(t *testing.T) {
-	t.Parallel()
-	for _, tr := range transports() {
-		t.Run(tr.name, func(t *testing.T) {
-			t.Parallel()
-			st := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
-			b := newBank()
-			c := tr.serve(t, b, newGuard(t, st), settings{})
-			st.Fail(guardtest.Refuse)
-			requireRefusal(t, c(t.Context(), keyed("key", "plain")), unavailable, "store-unavailable")
-			require.Zero(t, b.ran("plain"))
-			st.Heal()
-			require.Zero(t, c(t.Context(), keyed("key", "plain")).Code)
-			require.True(t, c(t.Context(), keyed("key", "plain")).Replayed)
-		})
-	}
+	onEachTransport(t, func(t *testing.T, tr transport) {
+		st := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
+		b := newBank()
+		c := tr.serve(t, b, newGuard(t, st), settings{})
+		st.Fail(guardtest.Refuse)
+		requireRefusal(t, c(t.Context(), keyed("key", "plain")), unavailable, "store-unavailable")
+		require.Zero(t, b.ran("plain"))
+		st.Heal()
+		require.Zero(t, c(t.Context(), keyed("key", "plain")).Code)
+		require.True(t, c(t.Context(), keyed("key", "plain")).Replayed)
+	})
 }
 
 func TestShutdown(t *testing.T) {
@@ -368,17 +359,13 @@ func TestShadow(t *testing.T) {
 
 // The value of a guard's own key space: the store that fails after the run.
 func TestAnswerThatTheStoreDoesNotTake(t *testing.T) {
-	t.Parallel()
-	for _, tr := range transports() {
-		t.Run(tr.name, func(t *testing.T) {
-			t.Parallel()
-			st := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
-			st.RefuseAbove(10<<10, store.ErrTooLarge)
-			b := newBank()
-			c := tr.serve(t, b, newGuard(t, st), settings{})
-			require.Zero(t, c(t.Context(), keyed("key", "large")).Code)
-			requireRefusal(t, c(t.Context(), keyed("key", "large")), alreadyExists, "response-not-kept")
-			require.Equal(t, 1, b.ran("large"))
-		})
-	}
+	onEachTransport(t, func(t *testing.T, tr transport) {
+		st := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
+		st.RefuseAbove(10<<10, store.ErrTooLarge)
+		b := newBank()
+		c := tr.serve(t, b, newGuard(t, st), settings{})
+		require.Zero(t, c(t.Context(), keyed("key", "large")).Code)
+		requireRefusal(t, c(t.Context(), keyed("key", "large")), alreadyExists, "response-not-kept")
+		require.Equal(t, 1, b.ran("large"))
+	})
 }

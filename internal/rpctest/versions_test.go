@@ -112,7 +112,6 @@ func (v version) message(t *testing.T, json string) *dynamicpb.Message {
 // A call is bound to the same payload in a version of the service that does not know all of its fields: in
 // whichever order the fields stand there, and whichever of the two versions has run it.
 func TestVersionsOfAMessageAgree(t *testing.T) {
-	t.Parallel()
 	const same, others = true, false
 	many := `{"a":{"account":"x","memo":"y"},"b":{"id":"1"},"c":{"id":"2"},"d":{"id":"3"},"e":{"id":"4"}}`
 	for name, tt := range map[string]struct {
@@ -138,7 +137,6 @@ func TestVersionsOfAMessageAgree(t *testing.T) {
 		"a new message with a oneof": {`{"rest":{"account":"a","memo":"m"}}`, `{"rest":{"account":"a","memo":"m"}}`, others},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			older, newer := versions(t)
 			for _, from := range []version{older, newer} {
 				to := newer
@@ -156,7 +154,6 @@ func TestVersionsOfAMessageAgree(t *testing.T) {
 
 // An older version drops what it does not know of JSON. So it has run another call than the newer one has read.
 func TestVersionsOfAMessageInJSON(t *testing.T) {
-	t.Parallel()
 	older, newer := versions(t)
 	for json, same := range map[string]bool{
 		`{"account":"a","notes":["n"]}`:            true,

@@ -55,8 +55,7 @@ func TestLastAttemptIsHeld(t *testing.T) {
 			// Resolved as not executed, it has another attempt.
 			key := idempotency.Key{Scope: "acme", Value: "k"}
 			for runs := range 2 {
-				info, err := guard.Lookup(t.Context(), key)
-				require.NoError(t, err)
+				info := guardtest.Lookup(t, guard, key)
 				require.NoError(t, guard.Resolve(t.Context(), key, info.Seen(), idempotency.Resolution{Outcome: idempotency.NotExecuted}))
 				status = []int{http.StatusInternalServerError, http.StatusCreated}[runs]
 				s.Do(t, call)

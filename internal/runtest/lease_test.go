@@ -61,18 +61,15 @@ func TestRunEndsDuringARenewal(t *testing.T) {
 		time.Sleep(time.Second)
 		return store.ErrNotOwner
 	}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(guardtest.LeaseTime/3+time.Second/2, "done"))
-				p.Store.On("renew", guardtest.Always(f))
-				require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "k"}).Body)
-				time.Sleep(time.Second)
-				require.True(t, p.Do(t, guardtest.Call{Key: "k"}).Replayed())
-				require.NotContains(t, p.Events.Kinds(), event.LeaseLost)
-				require.Equal(t, 1, p.Store.Count("renew"))
-				p.RequireQuiet(t)
-			})
+		guardtest.Bubble(t, name, func(t *testing.T) {
+			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(guardtest.LeaseTime/3+time.Second/2, "done"))
+			p.Store.On("renew", guardtest.Always(f))
+			require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "k"}).Body)
+			time.Sleep(time.Second)
+			require.True(t, p.Do(t, guardtest.Call{Key: "k"}).Replayed())
+			require.NotContains(t, p.Events.Kinds(), event.LeaseLost)
+			require.Equal(t, 1, p.Store.Count("renew"))
+			p.RequireQuiet(t)
 		})
 	}
 }
@@ -90,38 +87,35 @@ func TestClaimOfADeadProcessLapses(t *testing.T) {
 		"hold said by the next":     {idempotency.Rerun, idempotency.Hold, true},
 	}
 	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				shared := idempotency.NewMemoryStore()
-				leave := make(chan struct{})
-				dead := guardtest.NewProcess(t, shared, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-leave }),
-					idempotency.WithRecovery(tt.dead))
-				attempt := 0
-				next := guardtest.NewProcess(t, shared, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-					op, _ := idempotency.FromContext(r.Context())
-					attempt = op.Attempt()
-				}), idempotency.WithRecovery(tt.next))
+		guardtest.Bubble(t, name, func(t *testing.T) {
+			shared := idempotency.NewMemoryStore()
+			leave := make(chan struct{})
+			dead := guardtest.NewProcess(t, shared, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-leave }),
+				idempotency.WithRecovery(tt.dead))
+			attempt := 0
+			next := guardtest.NewProcess(t, shared, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				op, _ := idempotency.FromContext(r.Context())
+				attempt = op.Attempt()
+			}), idempotency.WithRecovery(tt.next))
 
-				done := dead.Start(t, guardtest.Call{Key: "k"})
-				dead.Store.Fail(guardtest.Refuse)
-				defer func() { // the test cannot leave a dead process behind
-					close(leave)
-					<-done
-					require.ErrorIs(t, dead.Guard.Shutdown(guardtest.Shortly(t)), context.DeadlineExceeded)
-				}()
-				time.Sleep(guardtest.LeaseTime - time.Nanosecond)
-				guardtest.RequireProblem(t, next.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
-				time.Sleep(time.Nanosecond)
-				got := next.Do(t, guardtest.Call{Key: "k"})
-				if tt.held {
-					guardtest.RequireProblem(t, got, http.StatusConflict, problem.OutcomeUnknown)
-					require.Zero(t, attempt)
-				} else {
-					require.Equal(t, http.StatusOK, got.Status)
-					require.Equal(t, 2, attempt)
-				}
-			})
+			done := dead.Start(t, guardtest.Call{Key: "k"})
+			dead.Store.Fail(guardtest.Refuse)
+			defer func() { // the test cannot leave a dead process behind
+				close(leave)
+				<-done
+				require.ErrorIs(t, dead.Guard.Shutdown(guardtest.Shortly(t)), context.DeadlineExceeded)
+			}()
+			time.Sleep(guardtest.LeaseTime - time.Nanosecond)
+			guardtest.RequireProblem(t, next.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
+			time.Sleep(time.Nanosecond)
+			got := next.Do(t, guardtest.Call{Key: "k"})
+			if tt.held {
+				guardtest.RequireProblem(t, got, http.StatusConflict, problem.OutcomeUnknown)
+				require.Zero(t, attempt)
+			} else {
+				require.Equal(t, http.StatusOK, got.Status)
+				require.Equal(t, 2, attempt)
+			}
 		})
 	}
 }
@@ -134,24 +128,21 @@ func TestRefusalOfACancelledRunIsNotRecorded(t *testing.T) {
 		http.StatusConflict: guardtest.RunsNext, http.StatusBadRequest: guardtest.RunsNext, http.StatusServiceUnavailable: guardtest.RunsNext,
 		http.StatusCreated: guardtest.Replays,
 	} {
-		t.Run(http.StatusText(status), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {
-					if run == 1 {
-						<-r.Context().Done()
-						w.WriteHeader(status)
-					}
-				}}
-				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h)
-				p.Store.On("renew", guardtest.Always(guardtest.Refuse))
-				shown := status
-				if want == guardtest.RunsNext {
-					shown = http.StatusServiceUnavailable // no-answer: nothing is refused yet
+		guardtest.Bubble(t, http.StatusText(status), func(t *testing.T) {
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {
+				if run == 1 {
+					<-r.Context().Done()
+					w.WriteHeader(status)
 				}
-				require.Equal(t, shown, p.Do(t, guardtest.Call{Key: "k"}).Status)
-				guardtest.RequireFate(t, p.Server, h, guardtest.Call{Key: "k"}, want)
-			})
+			}}
+			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h)
+			p.Store.On("renew", guardtest.Always(guardtest.Refuse))
+			shown := status
+			if want == guardtest.RunsNext {
+				shown = http.StatusServiceUnavailable // no-answer: nothing is refused yet
+			}
+			require.Equal(t, shown, p.Do(t, guardtest.Call{Key: "k"}).Status)
+			guardtest.RequireFate(t, p.Server, h, guardtest.Call{Key: "k"}, want)
 		})
 	}
 }
@@ -174,69 +165,51 @@ func TestPausedOwnerDoesNotShowItsAnswer(t *testing.T) {
 		time.Sleep(guardtest.LeaseTime)
 		return owner, other, done
 	}
-	t.Run("the other has finished", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			owner, other, done := pause(t, guardtest.Answering(0, "second"))
-			require.Equal(t, "second", other.Do(t, guardtest.Call{Key: "k"}).Body)
-			got := <-done
-			require.True(t, got.Replayed())
-			require.Equal(t, "second", got.Body)
-			require.Equal(t, "second", owner.Do(t, guardtest.Call{Key: "k"}).Body)
-			owner.RequireQuiet(t)
-		})
+	guardtest.Bubble(t, "the other has finished", func(t *testing.T) {
+		owner, other, done := pause(t, guardtest.Answering(0, "second"))
+		require.Equal(t, "second", other.Do(t, guardtest.Call{Key: "k"}).Body)
+		got := <-done
+		require.True(t, got.Replayed())
+		require.Equal(t, "second", got.Body)
+		require.Equal(t, "second", owner.Do(t, guardtest.Call{Key: "k"}).Body)
+		owner.RequireQuiet(t)
 	})
-	t.Run("the other is in flight", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			_, other, done := pause(t, guardtest.Answering(time.Minute, "second"))
-			second := other.Start(t, guardtest.Call{Key: "k"})
-			guardtest.RequireProblem(t, <-done, http.StatusConflict, problem.InFlight)
-			require.Equal(t, "second", (<-second).Body)
-			require.Equal(t, "second", other.Do(t, guardtest.Call{Key: "k"}).Body)
-		})
+	guardtest.Bubble(t, "the other is in flight", func(t *testing.T) {
+		_, other, done := pause(t, guardtest.Answering(time.Minute, "second"))
+		second := other.Start(t, guardtest.Call{Key: "k"})
+		guardtest.RequireProblem(t, <-done, http.StatusConflict, problem.InFlight)
+		require.Equal(t, "second", (<-second).Body)
+		require.Equal(t, "second", other.Do(t, guardtest.Call{Key: "k"}).Body)
 	})
-	t.Run("the other has given up", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			failing := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
-				w.WriteHeader(http.StatusInternalServerError)
-			}}
-			_, other, done := pause(t, failing)
-			require.Equal(t, http.StatusInternalServerError, other.Do(t, guardtest.Call{Key: "k"}).Status)
-			require.Equal(t, "first", (<-done).Body, "an effect that happened is recorded while nobody runs")
-			got := other.Do(t, guardtest.Call{Key: "k"})
-			require.True(t, got.Replayed())
-			require.Equal(t, "first", got.Body)
-			require.EqualValues(t, 1, failing.Runs.Load())
-		})
+	guardtest.Bubble(t, "the other has given up", func(t *testing.T) {
+		failing := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+			w.WriteHeader(http.StatusInternalServerError)
+		}}
+		_, other, done := pause(t, failing)
+		require.Equal(t, http.StatusInternalServerError, other.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.Equal(t, "first", (<-done).Body, "an effect that happened is recorded while nobody runs")
+		got := other.Do(t, guardtest.Call{Key: "k"})
+		require.True(t, got.Replayed())
+		require.Equal(t, "first", got.Body)
+		require.EqualValues(t, 1, failing.Runs.Load())
 	})
-	t.Run("nobody came", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			_, other, done := pause(t, guardtest.Answering(0, "second"))
-			require.Equal(t, "first", (<-done).Body)
-			require.Equal(t, "first", other.Do(t, guardtest.Call{Key: "k"}).Body)
-		})
+	guardtest.Bubble(t, "nobody came", func(t *testing.T) {
+		_, other, done := pause(t, guardtest.Answering(0, "second"))
+		require.Equal(t, "first", (<-done).Body)
+		require.Equal(t, "first", other.Do(t, guardtest.Call{Key: "k"}).Body)
 	})
-	t.Run("the other has finished, and the store does not say so", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			owner, other, done := pause(t, guardtest.Answering(0, "second"))
-			owner.Store.On("complete", guardtest.First(2, guardtest.Hang))
-			require.Equal(t, "second", other.Do(t, guardtest.Call{Key: "k"}).Body)
-			guardtest.RequireProblem(t, <-done, http.StatusConflict, problem.InFlight)
-			require.Equal(t, "second", owner.Do(t, guardtest.Call{Key: "k"}).Body)
-		})
+	guardtest.Bubble(t, "the other has finished, and the store does not say so", func(t *testing.T) {
+		owner, other, done := pause(t, guardtest.Answering(0, "second"))
+		owner.Store.On("complete", guardtest.First(2, guardtest.Hang))
+		require.Equal(t, "second", other.Do(t, guardtest.Call{Key: "k"}).Body)
+		guardtest.RequireProblem(t, <-done, http.StatusConflict, problem.InFlight)
+		require.Equal(t, "second", owner.Do(t, guardtest.Call{Key: "k"}).Body)
 	})
-	t.Run("the key is held", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			_, other, done := pause(t, guardtest.Answering(0, "second"), idempotency.WithRecovery(idempotency.Hold))
-			guardtest.RequireProblem(t, other.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
-			require.Equal(t, "first", (<-done).Body, "its own outcome is no longer unknown")
-			require.Equal(t, "first", other.Do(t, guardtest.Call{Key: "k"}).Body)
-		})
+	guardtest.Bubble(t, "the key is held", func(t *testing.T) {
+		_, other, done := pause(t, guardtest.Answering(0, "second"), idempotency.WithRecovery(idempotency.Hold))
+		guardtest.RequireProblem(t, other.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
+		require.Equal(t, "first", (<-done).Body, "its own outcome is no longer unknown")
+		require.Equal(t, "first", other.Do(t, guardtest.Call{Key: "k"}).Body)
 	})
 }
 
@@ -254,20 +227,17 @@ func TestRecordThatIsLostDuringTheRunIsMadeAnew(t *testing.T) {
 		"unknown":          {http.StatusBadGateway, idempotency.Rerun, guardtest.RunsNext},
 		"held":             {http.StatusBadGateway, idempotency.Hold, guardtest.IsHeld},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
-					time.Sleep(time.Second)
-					w.WriteHeader(tt.status)
-				}}
-				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithRecovery(tt.recovery))
-				done := p.Start(t, guardtest.Call{Key: "k"})
-				p.Store.Replace(idempotency.NewMemoryStore())
-				require.Equal(t, tt.status, (<-done).Status)
-				guardtest.RequireFate(t, p.Server, h, guardtest.Call{Key: "k"}, tt.want)
-				p.RequireQuiet(t)
-			})
+		guardtest.Bubble(t, name, func(t *testing.T) {
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+				time.Sleep(time.Second)
+				w.WriteHeader(tt.status)
+			}}
+			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithRecovery(tt.recovery))
+			done := p.Start(t, guardtest.Call{Key: "k"})
+			p.Store.Replace(idempotency.NewMemoryStore())
+			require.Equal(t, tt.status, (<-done).Status)
+			guardtest.RequireFate(t, p.Server, h, guardtest.Call{Key: "k"}, tt.want)
+			p.RequireQuiet(t)
 		})
 	}
 }
@@ -304,29 +274,26 @@ func TestRecordIsMadeAnewThroughFailures(t *testing.T) {
 		"complete's reply lost": {"complete": guardtest.Between(2, 4, guardtest.LoseReply)},
 		"complete away":         {"complete": guardtest.Between(2, 50, guardtest.Refuse)},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				h := guardtest.Answering(15*time.Second, "done") // a renewal has noticed, too
-				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h)
-				done := p.Start(t, guardtest.Call{Key: "k"})
-				fresh := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
-				for op, f := range faults {
-					fresh.On(op, f)
+		guardtest.Bubble(t, name, func(t *testing.T) {
+			h := guardtest.Answering(15*time.Second, "done") // a renewal has noticed, too
+			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h)
+			done := p.Start(t, guardtest.Call{Key: "k"})
+			fresh := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
+			for op, f := range faults {
+				fresh.On(op, f)
+			}
+			p.Store.Replace(fresh)
+			other := guardtest.NewProcess(t, fresh.Behind, h)
+			require.Equal(t, "done", (<-done).Body)
+			for range 200 {
+				got := other.Do(t, guardtest.Call{Key: "k"})
+				if !got.Replayed() {
+					guardtest.RequireProblem(t, got, http.StatusConflict, problem.InFlight)
 				}
-				p.Store.Replace(fresh)
-				other := guardtest.NewProcess(t, fresh.Behind, h)
-				require.Equal(t, "done", (<-done).Body)
-				for range 200 {
-					got := other.Do(t, guardtest.Call{Key: "k"})
-					if !got.Replayed() {
-						guardtest.RequireProblem(t, got, http.StatusConflict, problem.InFlight)
-					}
-					time.Sleep(time.Second)
-				}
-				require.True(t, other.Do(t, guardtest.Call{Key: "k"}).Replayed())
-				require.EqualValues(t, 1, h.Runs.Load())
-			})
+				time.Sleep(time.Second)
+			}
+			require.True(t, other.Do(t, guardtest.Call{Key: "k"}).Replayed())
+			require.EqualValues(t, 1, h.Runs.Load())
 		})
 	}
 }

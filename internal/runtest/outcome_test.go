@@ -303,10 +303,8 @@ func TestSilenceAfterTheEndOfTheContextIsUnknown(t *testing.T) {
 				if path == "/answered" {
 					require.Equal(t, http.StatusAccepted, first.Status)
 				} else {
-					want := problem.NoAnswer // an empty 200 would be a lie
-					if unknown == guardtest.IsHeld {
-						want = problem.OutcomeUnknown
-					}
+					// An empty 200 would be a lie.
+					want := map[guardtest.Fate]problem.Code{guardtest.RunsNext: problem.NoAnswer, guardtest.IsHeld: problem.OutcomeUnknown}[unknown]
 					guardtest.RequireProblem(t, first, problem.New(want).Status, want)
 				}
 				guardtest.RequireFate(t, s, h, guardtest.Call{Key: path, Path: path}, want)

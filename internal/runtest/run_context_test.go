@@ -191,42 +191,39 @@ func TestClientThatHasGoneEndsNoCallOfTheStore(t *testing.T) {
 	for status, want := range map[int]guardtest.Fate{
 		http.StatusCreated: guardtest.Replays, http.StatusTooManyRequests: guardtest.RunsNext, http.StatusBadGateway: guardtest.IsHeld,
 	} {
-		t.Run(http.StatusText(status), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				client, hangUp := context.WithCancel(t.Context())
-				defer hangUp()
-				st := guardtest.NewStepFaultStore()
-				for _, op := range append(guardtest.StoreOps, "step") {
-					st.On(op, guardtest.Always(func(ctx context.Context, proceed func() error) error {
-						hangUp()
-						if ctx.Err() != nil {
-							t.Errorf("%s: %v", op, ctx.Err())
-							return guardtest.Refuse(ctx, proceed)
-						}
-						return proceed()
-					}))
+		guardtest.Bubble(t, http.StatusText(status), func(t *testing.T) {
+			client, hangUp := context.WithCancel(t.Context())
+			defer hangUp()
+			st := guardtest.NewStepFaultStore()
+			for _, op := range append(guardtest.StoreOps, "step") {
+				st.On(op, guardtest.Always(func(ctx context.Context, proceed func() error) error {
+					hangUp()
+					if ctx.Err() != nil {
+						t.Errorf("%s: %v", op, ctx.Err())
+						return guardtest.Refuse(ctx, proceed)
+					}
+					return proceed()
+				}))
+			}
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+				time.Sleep(guardtest.LeaseTime / 2)
+				_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil })
+				if err != nil {
+					t.Error(err)
 				}
-				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
-					time.Sleep(guardtest.LeaseTime / 2)
-					_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil })
-					if err != nil {
-						t.Error(err)
-					}
-					if status == http.StatusTooManyRequests { // the status alone would not outvote the step
-						op, _ := idempotency.FromContext(r.Context())
-						op.SetOutcome(idempotency.NotExecuted)
-					}
-					w.WriteHeader(status)
-				}}
-				guard := guardtest.NewGuard(t, st, idempotency.WithLease(guardtest.LeaseTime), idempotency.WithRecovery(idempotency.Hold))
-				s := guardtest.ServeRecorder(t, guard.Handler(h))
-				_, _ = s.Try(client, guardtest.Call{Key: "k"})
-				require.NoError(t, guard.Shutdown(guardtest.Shortly(t)), "it was settled while the client would have waited")
-				require.Equal(t, 1, st.Count("renew"))
-				s = guardtest.ServeRecorder(t, guardtest.NewGuard(t, st, idempotency.WithRecovery(idempotency.Hold)).Handler(h))
-				guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, want)
-			})
+				if status == http.StatusTooManyRequests { // the status alone would not outvote the step
+					op, _ := idempotency.FromContext(r.Context())
+					op.SetOutcome(idempotency.NotExecuted)
+				}
+				w.WriteHeader(status)
+			}}
+			guard := guardtest.NewGuard(t, st, idempotency.WithLease(guardtest.LeaseTime), idempotency.WithRecovery(idempotency.Hold))
+			s := guardtest.ServeRecorder(t, guard.Handler(h))
+			_, _ = s.Try(client, guardtest.Call{Key: "k"})
+			require.NoError(t, guard.Shutdown(guardtest.Shortly(t)), "it was settled while the client would have waited")
+			require.Equal(t, 1, st.Count("renew"))
+			s = guardtest.ServeRecorder(t, guardtest.NewGuard(t, st, idempotency.WithRecovery(idempotency.Hold)).Handler(h))
+			guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, want)
 		})
 	}
 }
@@ -281,27 +278,25 @@ func TestRunContextHasTheCauseOfTheCaller(t *testing.T) {
 // No run begins when its time is over: the claim is given back, under Hold too.
 func TestNoRunBeginsAfterItsDeadline(t *testing.T) {
 	t.Parallel()
-	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
-		synctest.Test(t, func(t *testing.T) {
-			st := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
-			st.On("claim", func(int) guardtest.Fault {
-				return func(_ context.Context, call func() error) error {
-					time.Sleep(1500 * time.Millisecond)
-					return call()
-				}
-			})
-			h := &guardtest.Counter{}
-			p := guardtest.NewProcess(t, st, h, recovery)
-			client, stop := context.WithTimeout(t.Context(), time.Second)
-			defer stop()
-			got, err := p.Try(client, guardtest.Call{Key: "k"})
-			if err == nil {
-				guardtest.RequireProblem(t, got, http.StatusServiceUnavailable, problem.TryLater)
+	guardtest.BubbleOnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
+		st := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
+		st.On("claim", func(int) guardtest.Fault {
+			return func(_ context.Context, call func() error) error {
+				time.Sleep(1500 * time.Millisecond)
+				return call()
 			}
-			require.Zero(t, h.Runs.Load())
-			st.Heal()
-			require.False(t, p.Do(t, guardtest.Call{Key: "k"}).Replayed())
-			require.EqualValues(t, 1, h.Runs.Load())
 		})
+		h := &guardtest.Counter{}
+		p := guardtest.NewProcess(t, st, h, recovery)
+		client, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		got, err := p.Try(client, guardtest.Call{Key: "k"})
+		if err == nil {
+			guardtest.RequireProblem(t, got, http.StatusServiceUnavailable, problem.TryLater)
+		}
+		require.Zero(t, h.Runs.Load())
+		st.Heal()
+		require.False(t, p.Do(t, guardtest.Call{Key: "k"}).Replayed())
+		require.EqualValues(t, 1, h.Runs.Load())
 	})
 }

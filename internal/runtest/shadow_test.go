@@ -110,33 +110,30 @@ func TestShadowTellsWhatALiveGuardWouldDo(t *testing.T) {
 		}},
 	}
 	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				var answer func(http.ResponseWriter)
-				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
-					_, op := idempotency.FromContext(r.Context())
-					require.False(t, op)
-					_, _ = io.Copy(io.Discard, r.Body)
-					answer(w)
-				}}
-				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, append(tt.opts, idempotency.WithShadow(true))...)
-				for i, s := range tt.steps {
-					answer = s.answer
-					var got guardtest.Reply
-					guardtest.PanicOf(func() { got = p.Attempt(t, s.call) })
-					require.EqualValues(t, i+1, h.Runs.Load())
-					require.Empty(t, got.Header.Get("Idempotency-Key"))
-					e := lastShadow(t, p.Events)
-					require.Equal(t, s.would, e.Would, "%d: %v", i, e.Err)
-					require.Equal(t, s.code, e.Code)
-					require.Equal(t, s.attempt, e.Attempt)
-					require.ErrorIs(t, e.Err, s.err)
-					require.Equal(t, http.MethodPost, e.Method)
-				}
-				require.Len(t, p.Events.All(), len(tt.steps))
-				require.NoError(t, p.Guard.Shutdown(guardtest.Shortly(t)))
-			})
+		guardtest.Bubble(t, name, func(t *testing.T) {
+			var answer func(http.ResponseWriter)
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+				_, op := idempotency.FromContext(r.Context())
+				require.False(t, op)
+				_, _ = io.Copy(io.Discard, r.Body)
+				answer(w)
+			}}
+			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, append(tt.opts, idempotency.WithShadow(true))...)
+			for i, s := range tt.steps {
+				answer = s.answer
+				var got guardtest.Reply
+				guardtest.PanicOf(func() { got = p.Attempt(t, s.call) })
+				require.EqualValues(t, i+1, h.Runs.Load())
+				require.Empty(t, got.Header.Get("Idempotency-Key"))
+				e := lastShadow(t, p.Events)
+				require.Equal(t, s.would, e.Would, "%d: %v", i, e.Err)
+				require.Equal(t, s.code, e.Code)
+				require.Equal(t, s.attempt, e.Attempt)
+				require.ErrorIs(t, e.Err, s.err)
+				require.Equal(t, http.MethodPost, e.Method)
+			}
+			require.Len(t, p.Events.All(), len(tt.steps))
+			require.NoError(t, p.Guard.Shutdown(guardtest.Shortly(t)))
 		})
 	}
 }
@@ -172,39 +169,36 @@ func TestShadowDelaysNobody(t *testing.T) {
 	for name, fault := range map[string]guardtest.Fault{
 		"hangs": guardtest.Hang, "fails": guardtest.Refuse, "panics": guardtest.Panic, "is deaf": guardtest.Deaf(make(chan struct{})),
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				h := &guardtest.Counter{}
-				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithShadow(true))
-				hearing := make(chan struct{})
-				if name == "is deaf" {
-					fault = guardtest.Deaf(hearing)
-				}
-				p.Store.Fail(fault)
-				start := time.Now()
-				const n = 1024 + 200 // more than a shadow keeps
-				for range n {
-					require.Equal(t, http.StatusCreated, p.Do(t, guardtest.Call{Key: "k"}).Status)
-				}
-				require.Zero(t, time.Since(start))
-				require.EqualValues(t, n, h.Runs.Load())
-				synctest.Wait()
-				require.NoError(t, p.Guard.Shutdown(guardtest.Shortly(t)))
-				time.Sleep(time.Minute)
-				close(hearing)
-				synctest.Wait()
-				require.Equal(t, n, p.Events.Count(event.Shadow))
-				for _, e := range p.Events.All() {
-					require.Error(t, e.Err)
-					require.True(t, e.Would == event.Refused && e.Code == problem.StoreUnavailable || e.Would == "", e)
-				}
-				if name == "is deaf" || name == "hangs" {
-					passedOver := slices.DeleteFunc(p.Events.All(), func(e event.Event) bool { return e.Would != "" })
-					require.Len(t, passedOver, n-1024)
-				}
-				p.RequireQuiet(t)
-			})
+		guardtest.Bubble(t, name, func(t *testing.T) {
+			h := &guardtest.Counter{}
+			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithShadow(true))
+			hearing := make(chan struct{})
+			if name == "is deaf" {
+				fault = guardtest.Deaf(hearing)
+			}
+			p.Store.Fail(fault)
+			start := time.Now()
+			const n = 1024 + 200 // more than a shadow keeps
+			for range n {
+				require.Equal(t, http.StatusCreated, p.Do(t, guardtest.Call{Key: "k"}).Status)
+			}
+			require.Zero(t, time.Since(start))
+			require.EqualValues(t, n, h.Runs.Load())
+			synctest.Wait()
+			require.NoError(t, p.Guard.Shutdown(guardtest.Shortly(t)))
+			time.Sleep(time.Minute)
+			close(hearing)
+			synctest.Wait()
+			require.Equal(t, n, p.Events.Count(event.Shadow))
+			for _, e := range p.Events.All() {
+				require.Error(t, e.Err)
+				require.True(t, e.Would == event.Refused && e.Code == problem.StoreUnavailable || e.Would == "", e)
+			}
+			if name == "is deaf" || name == "hangs" {
+				passedOver := slices.DeleteFunc(p.Events.All(), func(e event.Event) bool { return e.Would != "" })
+				require.Len(t, passedOver, n-1024)
+			}
+			p.RequireQuiet(t)
 		})
 	}
 }
@@ -264,13 +258,10 @@ func TestShadowKeepsPanicsFromTheRequest(t *testing.T) {
 		"outcome":     idempotency.WithOutcome(func(int, http.Header) idempotency.Outcome { panic("o") }),
 		"key":         idempotency.WithKeyFunc(func(*http.Request, []byte) (string, error) { panic("k") }),
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), &guardtest.Counter{}, idempotency.WithShadow(true), opt)
-				require.Equal(t, `{"run":1}`, p.Do(t, guardtest.Call{Key: "k"}).Body)
-				require.ErrorContains(t, lastShadow(t, p.Events).Err, "panicked")
-			})
+		guardtest.Bubble(t, name, func(t *testing.T) {
+			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), &guardtest.Counter{}, idempotency.WithShadow(true), opt)
+			require.Equal(t, `{"run":1}`, p.Do(t, guardtest.Call{Key: "k"}).Body)
+			require.ErrorContains(t, lastShadow(t, p.Events).Err, "panicked")
 		})
 	}
 }

@@ -54,23 +54,20 @@ func TestShutdownWaitsForPendingRecordings(t *testing.T) {
 func TestShutdownWithoutADeadlineWaitsForTheStore(t *testing.T) {
 	t.Parallel()
 	for recovery, away := range map[idempotency.Recovery]time.Duration{idempotency.Rerun: time.Hour, idempotency.Hold: 25 * time.Hour} {
-		t.Run(recovery.String(), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				h := guardtest.Answering(0, "done")
-				shared := idempotency.NewMemoryStore()
-				p := guardtest.NewProcess(t, shared, h, idempotency.WithRecovery(recovery))
-				for _, op := range []string{"renew", "complete", "hold", "release"} {
-					p.Store.On(op, guardtest.Always(guardtest.Refuse))
-				}
-				p.Do(t, guardtest.Call{Key: "k"})
-				start := time.Now()
-				time.AfterFunc(away, p.Store.Heal)
-				require.NoError(t, p.Guard.Shutdown(t.Context()))
-				require.InDelta(t, away, time.Since(start), float64(10*time.Second))
-				require.True(t, guardtest.NewProcess(t, shared, h).Do(t, guardtest.Call{Key: "k"}).Replayed())
-				require.EqualValues(t, 1, h.Runs.Load())
-			})
+		guardtest.Bubble(t, recovery.String(), func(t *testing.T) {
+			h := guardtest.Answering(0, "done")
+			shared := idempotency.NewMemoryStore()
+			p := guardtest.NewProcess(t, shared, h, idempotency.WithRecovery(recovery))
+			for _, op := range []string{"renew", "complete", "hold", "release"} {
+				p.Store.On(op, guardtest.Always(guardtest.Refuse))
+			}
+			p.Do(t, guardtest.Call{Key: "k"})
+			start := time.Now()
+			time.AfterFunc(away, p.Store.Heal)
+			require.NoError(t, p.Guard.Shutdown(t.Context()))
+			require.InDelta(t, away, time.Since(start), float64(10*time.Second))
+			require.True(t, guardtest.NewProcess(t, shared, h).Do(t, guardtest.Call{Key: "k"}).Replayed())
+			require.EqualValues(t, 1, h.Runs.Load())
 		})
 	}
 }
@@ -78,28 +75,25 @@ func TestShutdownWithoutADeadlineWaitsForTheStore(t *testing.T) {
 func TestShutdownGivesUpAtItsDeadline(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"refused", "hanging", "deaf"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				hearing := make(chan struct{})
-				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"))
-				p.Store.On("complete", guardtest.Always(map[string]guardtest.Fault{"refused": guardtest.Refuse, "hanging": guardtest.Hang, "deaf": guardtest.Deaf(hearing)}[name]))
-				p.Do(t, guardtest.Call{Key: "k"})
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-				defer cancel()
-				start := time.Now()
-				require.ErrorIs(t, p.Guard.Shutdown(ctx), context.DeadlineExceeded)
-				require.Equal(t, 10*time.Second, time.Since(start))
-				require.Equal(t, 1, p.Events.Count(event.RecordingLost), "the process may end now")
-				time.Sleep(2 * time.Second) // a call that hangs is waited for, in the background
-				synctest.Wait()
-				require.Equal(t, 1, p.Events.Count(event.RecordingLost))
-				stats := p.Guard.Stats()
-				require.Zero(t, stats.Pending, "nobody settles it any more")
-				require.Zero(t, stats.PendingBytes)
-				close(hearing)
-				p.RequireQuiet(t)
-			})
+		guardtest.Bubble(t, name, func(t *testing.T) {
+			hearing := make(chan struct{})
+			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"))
+			p.Store.On("complete", guardtest.Always(map[string]guardtest.Fault{"refused": guardtest.Refuse, "hanging": guardtest.Hang, "deaf": guardtest.Deaf(hearing)}[name]))
+			p.Do(t, guardtest.Call{Key: "k"})
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			start := time.Now()
+			require.ErrorIs(t, p.Guard.Shutdown(ctx), context.DeadlineExceeded)
+			require.Equal(t, 10*time.Second, time.Since(start))
+			require.Equal(t, 1, p.Events.Count(event.RecordingLost), "the process may end now")
+			time.Sleep(2 * time.Second) // a call that hangs is waited for, in the background
+			synctest.Wait()
+			require.Equal(t, 1, p.Events.Count(event.RecordingLost))
+			stats := p.Guard.Stats()
+			require.Zero(t, stats.Pending, "nobody settles it any more")
+			require.Zero(t, stats.PendingBytes)
+			close(hearing)
+			p.RequireQuiet(t)
 		})
 	}
 }
@@ -125,29 +119,26 @@ func TestShutdownGivesUpWhileAClientWaits(t *testing.T) {
 func TestRunThatOutlivesTheShutdown(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]guardtest.Fault{"recorded": nil, "lost": guardtest.Refuse} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				h := guardtest.Answering(3*guardtest.LeaseTime, "done")
-				shared := idempotency.NewMemoryStore()
-				p, other := guardtest.NewProcess(t, shared, h), guardtest.NewProcess(t, shared, h)
-				p.Store.On("complete", guardtest.Always(f))
-				done := p.Start(t, guardtest.Call{Key: "k"})
-				require.ErrorIs(t, p.Guard.Shutdown(guardtest.Shortly(t)), context.DeadlineExceeded)
-				for range 5 {
-					time.Sleep(guardtest.LeaseTime / 2)
-					guardtest.RequireProblem(t, other.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
-				}
-				end := time.Now().Add(guardtest.LeaseTime / 2)
-				require.Equal(t, "done", (<-done).Body)
-				require.LessOrEqual(t, time.Now(), end)
-				if f == nil {
-					require.True(t, other.Do(t, guardtest.Call{Key: "k"}).Replayed())
-				} else {
-					require.Equal(t, 1, p.Events.Count(event.RecordingLost))
-				}
-				p.RequireQuiet(t)
-			})
+		guardtest.Bubble(t, name, func(t *testing.T) {
+			h := guardtest.Answering(3*guardtest.LeaseTime, "done")
+			shared := idempotency.NewMemoryStore()
+			p, other := guardtest.NewProcess(t, shared, h), guardtest.NewProcess(t, shared, h)
+			p.Store.On("complete", guardtest.Always(f))
+			done := p.Start(t, guardtest.Call{Key: "k"})
+			require.ErrorIs(t, p.Guard.Shutdown(guardtest.Shortly(t)), context.DeadlineExceeded)
+			for range 5 {
+				time.Sleep(guardtest.LeaseTime / 2)
+				guardtest.RequireProblem(t, other.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
+			}
+			end := time.Now().Add(guardtest.LeaseTime / 2)
+			require.Equal(t, "done", (<-done).Body)
+			require.LessOrEqual(t, time.Now(), end)
+			if f == nil {
+				require.True(t, other.Do(t, guardtest.Call{Key: "k"}).Replayed())
+			} else {
+				require.Equal(t, 1, p.Events.Count(event.RecordingLost))
+			}
+			p.RequireQuiet(t)
 		})
 	}
 }

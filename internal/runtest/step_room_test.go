@@ -65,41 +65,38 @@ func TestStepsAreBounded(t *testing.T) {
 		t.Parallel()
 		require.Equal(t, 9, attempts(t, large, 5, 5, 5))
 	})
-	t.Run("at once", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			var mu sync.Mutex
-			now, most, late := 0, 0, error(nil)
-			count := func(n int) {
-				mu.Lock()
-				defer mu.Unlock()
-				now += n
-				most = max(most, now)
-			}
-			h := func(_ http.ResponseWriter, r *http.Request) {
-				var all sync.WaitGroup
-				for i := range 20 {
-					all.Go(func() {
-						_, err := idempotency.Step(r.Context(), fmt.Sprint("step ", i), func(context.Context) (int, error) {
-							count(1)
-							defer count(-1)
-							time.Sleep(time.Second)
-							return i, nil
-						})
-						if err != nil {
-							t.Error(err)
-						}
+	guardtest.Bubble(t, "at once", func(t *testing.T) {
+		var mu sync.Mutex
+		now, most, late := 0, 0, error(nil)
+		count := func(n int) {
+			mu.Lock()
+			defer mu.Unlock()
+			now += n
+			most = max(most, now)
+		}
+		h := func(_ http.ResponseWriter, r *http.Request) {
+			var all sync.WaitGroup
+			for i := range 20 {
+				all.Go(func() {
+					_, err := idempotency.Step(r.Context(), fmt.Sprint("step ", i), func(context.Context) (int, error) {
+						count(1)
+						defer count(-1)
+						time.Sleep(time.Second)
+						return i, nil
 					})
-				}
-				synctest.Wait()
-				ctx, cancel := context.WithTimeout(r.Context(), time.Millisecond)
-				defer cancel()
-				_, late = idempotency.Step(ctx, "late", func(context.Context) (int, error) { panic("has no turn") })
-				all.Wait()
+					if err != nil {
+						t.Error(err)
+					}
+				})
 			}
-			guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(http.HandlerFunc(h))).Do(t, guardtest.Call{Key: "k"})
-			require.Equal(t, 8, most)
-			require.ErrorIs(t, late, context.DeadlineExceeded)
-		})
+			synctest.Wait()
+			ctx, cancel := context.WithTimeout(r.Context(), time.Millisecond)
+			defer cancel()
+			_, late = idempotency.Step(ctx, "late", func(context.Context) (int, error) { panic("has no turn") })
+			all.Wait()
+		}
+		guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(http.HandlerFunc(h))).Do(t, guardtest.Call{Key: "k"})
+		require.Equal(t, 8, most)
+		require.ErrorIs(t, late, context.DeadlineExceeded)
 	})
 }

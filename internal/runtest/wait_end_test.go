@@ -40,9 +40,7 @@ func TestPayloadsOfOneKeyDoNotWaitTogether(t *testing.T) {
 		ofSecond := p.Waiters(t, 3, two)
 		guardtest.RequireProblem(t, <-ofFirst, http.StatusConflict, problem.KeyReused)
 		require.Equal(t, "done", (<-second).Body)
-		for range 3 {
-			require.True(t, (<-ofSecond).Replayed())
-		}
+		guardtest.RequireReplays(t, 3, ofSecond, "done")
 	})
 }
 
@@ -63,9 +61,7 @@ func TestWaitersDoNotRepeatAFailureThatTheyHaveNotSeen(t *testing.T) {
 		p.Store.Fail(guardtest.Refuse)
 		require.Equal(t, http.StatusBadGateway, (<-run).Status)
 		p.Store.Heal()
-		for range 3 {
-			guardtest.RequireProblem(t, <-replies, http.StatusConflict, problem.InFlight)
-		}
+		guardtest.RequireProblems(t, 3, replies, http.StatusConflict, problem.InFlight)
 		require.EqualValues(t, 1, h.Runs.Load())
 	})
 }
@@ -75,31 +71,28 @@ func TestWaitersDoNotRepeatAFailureThatTheyHaveNotSeen(t *testing.T) {
 func TestWaitersLeaveAFailedKeyAsItIs(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{http.StatusInternalServerError, http.StatusTooManyRequests} {
-		t.Run(http.StatusText(status), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				var attempts []int
-				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
-					op, _ := idempotency.FromContext(r.Context())
-					attempts = append(attempts, op.Attempt())
-					time.Sleep(time.Second)
-					w.WriteHeader(status)
-				}}
-				shared := idempotency.NewMemoryStore()
-				p, _ := guardtest.NewWatchingProcess(t, shared, h, idempotency.WithWait(time.Minute))
-				other := guardtest.NewProcess(t, shared, h, idempotency.WithWait(time.Minute))
-				for range 3 {
-					owner := p.Start(t, guardtest.Call{Key: "k", Body: "one"})
-					here, there := p.Waiters(t, 2, guardtest.Call{Key: "k", Body: "one"}), other.Waiters(t, 2, guardtest.Call{Key: "k", Body: "one"})
-					require.Equal(t, status, (<-owner).Status)
-					for range 2 {
-						guardtest.RequireProblem(t, <-here, http.StatusConflict, problem.InFlight)
-						guardtest.RequireProblem(t, <-there, http.StatusConflict, problem.InFlight)
-					}
+		guardtest.Bubble(t, http.StatusText(status), func(t *testing.T) {
+			var attempts []int
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+				op, _ := idempotency.FromContext(r.Context())
+				attempts = append(attempts, op.Attempt())
+				time.Sleep(time.Second)
+				w.WriteHeader(status)
+			}}
+			shared := idempotency.NewMemoryStore()
+			p, _ := guardtest.NewWatchingProcess(t, shared, h, idempotency.WithWait(time.Minute))
+			other := guardtest.NewProcess(t, shared, h, idempotency.WithWait(time.Minute))
+			for range 3 {
+				owner := p.Start(t, guardtest.Call{Key: "k", Body: "one"})
+				here, there := p.Waiters(t, 2, guardtest.Call{Key: "k", Body: "one"}), other.Waiters(t, 2, guardtest.Call{Key: "k", Body: "one"})
+				require.Equal(t, status, (<-owner).Status)
+				for range 2 {
+					guardtest.RequireProblem(t, <-here, http.StatusConflict, problem.InFlight)
+					guardtest.RequireProblem(t, <-there, http.StatusConflict, problem.InFlight)
 				}
-				require.Equal(t, []int{1, 2, 3}, attempts)
-				guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k", Body: "two"}), http.StatusConflict, problem.KeyReused)
-			})
+			}
+			require.Equal(t, []int{1, 2, 3}, attempts)
+			guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k", Body: "two"}), http.StatusConflict, problem.KeyReused)
 		})
 	}
 }
@@ -134,15 +127,7 @@ func TestTakeoverThatIsGivenBackIsTakenOver(t *testing.T) {
 		p := guardtest.NewProcess(t, shared, h, idempotency.WithWait(5*time.Minute), idempotency.WithClientCancel(true))
 		leadAndLeave(t, p, shared)
 		replies := p.Waiters(t, 3, guardtest.Call{Key: "k"})
-		replayed := 0
-		for range 3 {
-			got := <-replies
-			require.Equal(t, "done", got.Body)
-			if got.Replayed() {
-				replayed++
-			}
-		}
-		require.Equal(t, 2, replayed)
+		guardtest.RequireOneRun(t, 3, replies, "done")
 		require.EqualValues(t, 1, h.Runs.Load())
 	})
 }
@@ -173,9 +158,7 @@ func TestTakeoverThatIsGivenBackIsTakenOverOnce(t *testing.T) {
 		faster := other.Start(t, guardtest.Call{Key: "k"})
 		guardtest.RequireProblem(t, <-next, http.StatusConflict, problem.InFlight)
 		require.Equal(t, http.StatusBadGateway, (<-faster).Status)
-		for range 3 {
-			guardtest.RequireProblem(t, <-replies, http.StatusConflict, problem.InFlight)
-		}
+		guardtest.RequireProblems(t, 3, replies, http.StatusConflict, problem.InFlight)
 		require.EqualValues(t, 1, h.Runs.Load())
 	})
 }
@@ -201,9 +184,7 @@ func TestWaitersMeetAKeyThatIsFreeForAnyPayload(t *testing.T) {
 		require.Equal(t, http.StatusTooManyRequests, (<-run).Status)
 		require.Equal(t, http.StatusTooManyRequests, (<-owner.Start(t, two)).Status)
 		p.Store.Heal()
-		for range 2 {
-			guardtest.RequireProblem(t, <-replies, http.StatusConflict, problem.InFlight)
-		}
+		guardtest.RequireProblems(t, 2, replies, http.StatusConflict, problem.InFlight)
 		require.Equal(t, http.StatusOK, (<-p.Start(t, one)).Status)
 	})
 }

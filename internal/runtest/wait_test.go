@@ -17,18 +17,20 @@ import (
 	"example.com/idempotency/problem"
 )
 
-// onEachWakeup runs the test with a store that wakes those who wait, and with one that they ask. start
+// onEachWakeup runs the test in a bubble, with a store that wakes those who wait, and with one that they ask. start
 // makes a process over such a store.
 func onEachWakeup(t *testing.T, test func(t *testing.T, wakes bool, start startFunc)) {
 	for name, wakes := range map[string]bool{"woken": true, "asking": false} {
 		t.Run(name, func(t *testing.T) {
-			test(t, wakes, func(t *testing.T, shared idempotency.Store, h http.Handler) *guardtest.Process {
-				opt := idempotency.WithWait(5 * time.Minute)
-				if wakes {
-					p, _ := guardtest.NewWatchingProcess(t, shared, h, opt)
-					return p
-				}
-				return guardtest.NewProcess(t, shared, h, opt)
+			synctest.Test(t, func(t *testing.T) {
+				test(t, wakes, func(t *testing.T, shared idempotency.Store, h http.Handler) *guardtest.Process {
+					opt := idempotency.WithWait(5 * time.Minute)
+					if wakes {
+						p, _ := guardtest.NewWatchingProcess(t, shared, h, opt)
+						return p
+					}
+					return guardtest.NewProcess(t, shared, h, opt)
+				})
 			})
 		})
 	}
@@ -41,32 +43,30 @@ type startFunc func(t *testing.T, shared idempotency.Store, h http.Handler) *gua
 // goroutines that they come with.
 func TestWaitersShareOneWait(t *testing.T) {
 	onEachWakeup(t, func(t *testing.T, wakes bool, start startFunc) { // not parallel: it counts goroutines
-		synctest.Test(t, func(t *testing.T) {
-			const n = 1000
-			h := guardtest.Answering(20*time.Second, "done")
-			p := start(t, idempotency.NewMemoryStore(), h)
-			owner := p.Start(t, guardtest.Call{Key: "k"})
-			before := runtime.NumGoroutine()
-			replies := p.Waiters(t, n, guardtest.Call{Key: "k"})
-			require.LessOrEqual(t, runtime.NumGoroutine()-before, n+2)
-			require.Equal(t, 1+n+boolInt(wakes), p.Store.Count("claim"), "the leader's claim after watching says that it waits")
+		const n = 1000
+		h := guardtest.Answering(20*time.Second, "done")
+		p := start(t, idempotency.NewMemoryStore(), h)
+		owner := p.Start(t, guardtest.Call{Key: "k"})
+		before := runtime.NumGoroutine()
+		replies := p.Waiters(t, n, guardtest.Call{Key: "k"})
+		require.LessOrEqual(t, runtime.NumGoroutine()-before, n+2)
+		require.Equal(t, 1+n+boolInt(wakes), p.Store.Count("claim"), "the leader's claim after watching says that it waits")
 
-			begun := time.Now()
-			require.Equal(t, "done", (<-owner).Body)
-			for range n {
-				got := <-replies
-				require.True(t, got.Replayed())
-				require.Equal(t, "done", got.Body)
-			}
-			late := time.Second // the longest pause of one who asks
-			if wakes {
-				late = 0
-			}
-			require.LessOrEqual(t, time.Since(begun)-20*time.Second, late)
-			require.Less(t, p.Store.Count("claim"), 1+n+30)
-			require.EqualValues(t, 1, h.Runs.Load())
-			p.RequireQuiet(t)
-		})
+		begun := time.Now()
+		require.Equal(t, "done", (<-owner).Body)
+		for range n {
+			got := <-replies
+			require.True(t, got.Replayed())
+			require.Equal(t, "done", got.Body)
+		}
+		late := time.Second // the longest pause of one who asks
+		if wakes {
+			late = 0
+		}
+		require.LessOrEqual(t, time.Since(begun)-20*time.Second, late)
+		require.Less(t, p.Store.Count("claim"), 1+n+30)
+		require.EqualValues(t, 1, h.Runs.Load())
+		p.RequireQuiet(t)
 	})
 }
 
@@ -146,29 +146,18 @@ func runInDeadProcess(t *testing.T, shared idempotency.Store) {
 func TestLeaderTakesOverAndOthersWaitOn(t *testing.T) {
 	t.Parallel()
 	onEachWakeup(t, func(t *testing.T, _ bool, start startFunc) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			shared := idempotency.NewMemoryStore()
-			runInDeadProcess(t, shared)
-			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
-				op, _ := idempotency.FromContext(r.Context())
-				time.Sleep(time.Minute)
-				_, _ = io.WriteString(w, string(rune('0'+op.Attempt())))
-			}}
-			p, begun := start(t, shared, h), time.Now()
-			replies := p.Waiters(t, 10, guardtest.Call{Key: "k"})
-			replayed := 0
-			for range 10 {
-				got := <-replies
-				require.Equal(t, "2", got.Body)
-				if got.Replayed() {
-					replayed++
-				}
-			}
-			require.Equal(t, 9, replayed)
-			require.EqualValues(t, 1, h.Runs.Load())
-			require.LessOrEqual(t, time.Since(begun), guardtest.LeaseTime+time.Minute+time.Second)
-		})
+		shared := idempotency.NewMemoryStore()
+		runInDeadProcess(t, shared)
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+			op, _ := idempotency.FromContext(r.Context())
+			time.Sleep(time.Minute)
+			_, _ = io.WriteString(w, string(rune('0'+op.Attempt())))
+		}}
+		p, begun := start(t, shared, h), time.Now()
+		replies := p.Waiters(t, 10, guardtest.Call{Key: "k"})
+		guardtest.RequireOneRun(t, 10, replies, "2")
+		require.EqualValues(t, 1, h.Runs.Load())
+		require.LessOrEqual(t, time.Since(begun), guardtest.LeaseTime+time.Minute+time.Second)
 	})
 }
 
@@ -179,30 +168,27 @@ func TestWaitersDoNotRepeatAFailure(t *testing.T) {
 	for _, status := range []int{http.StatusInternalServerError, http.StatusTooManyRequests} {
 		t.Run(http.StatusText(status), func(t *testing.T) {
 			onEachWakeup(t, func(t *testing.T, _ bool, start startFunc) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
-						time.Sleep(time.Minute) // longer than a lease
-						if run == 1 {
-							w.WriteHeader(status)
-						}
-					}}
-					shared := idempotency.NewMemoryStore()
-					p, other, begun := start(t, shared, h), start(t, shared, h), time.Now()
-					owner := p.Start(t, guardtest.Call{Key: "k"})
-					here := p.Waiters(t, 5, guardtest.Call{Key: "k"})
-					there := other.Waiters(t, 5, guardtest.Call{Key: "k"})
-					require.Equal(t, status, (<-owner).Status)
-					for range 5 {
-						guardtest.RequireProblem(t, <-here, http.StatusConflict, problem.InFlight)
-						guardtest.RequireProblem(t, <-there, http.StatusConflict, problem.InFlight)
+				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
+					time.Sleep(time.Minute) // longer than a lease
+					if run == 1 {
+						w.WriteHeader(status)
 					}
-					require.LessOrEqual(t, time.Since(begun), time.Minute+2*time.Second)
-					require.EqualValues(t, 1, h.Runs.Load())
-					require.Equal(t, http.StatusOK, p.Do(t, guardtest.Call{Key: "k"}).Status)
-					require.True(t, other.Do(t, guardtest.Call{Key: "k"}).Replayed())
-					require.EqualValues(t, 2, h.Runs.Load())
-				})
+				}}
+				shared := idempotency.NewMemoryStore()
+				p, other, begun := start(t, shared, h), start(t, shared, h), time.Now()
+				owner := p.Start(t, guardtest.Call{Key: "k"})
+				here := p.Waiters(t, 5, guardtest.Call{Key: "k"})
+				there := other.Waiters(t, 5, guardtest.Call{Key: "k"})
+				require.Equal(t, status, (<-owner).Status)
+				for range 5 {
+					guardtest.RequireProblem(t, <-here, http.StatusConflict, problem.InFlight)
+					guardtest.RequireProblem(t, <-there, http.StatusConflict, problem.InFlight)
+				}
+				require.LessOrEqual(t, time.Since(begun), time.Minute+2*time.Second)
+				require.EqualValues(t, 1, h.Runs.Load())
+				require.Equal(t, http.StatusOK, p.Do(t, guardtest.Call{Key: "k"}).Status)
+				require.True(t, other.Do(t, guardtest.Call{Key: "k"}).Replayed())
+				require.EqualValues(t, 2, h.Runs.Load())
 			})
 		})
 	}
@@ -213,22 +199,19 @@ func TestWaitersDoNotRepeatAFailure(t *testing.T) {
 func TestWaitersDoNotRepeatTheFailureOfATakeover(t *testing.T) {
 	t.Parallel()
 	onEachWakeup(t, func(t *testing.T, _ bool, start startFunc) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			shared := idempotency.NewMemoryStore()
-			runInDeadProcess(t, shared)
-			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
-				w.WriteHeader(http.StatusBadGateway)
-			}}
-			p := start(t, shared, h)
-			replies := p.Waiters(t, 10, guardtest.Call{Key: "k"})
-			for range 10 {
-				if got := <-replies; got.Status != http.StatusBadGateway {
-					guardtest.RequireProblem(t, got, http.StatusConflict, problem.InFlight)
-				}
+		shared := idempotency.NewMemoryStore()
+		runInDeadProcess(t, shared)
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+			w.WriteHeader(http.StatusBadGateway)
+		}}
+		p := start(t, shared, h)
+		replies := p.Waiters(t, 10, guardtest.Call{Key: "k"})
+		for range 10 {
+			if got := <-replies; got.Status != http.StatusBadGateway {
+				guardtest.RequireProblem(t, got, http.StatusConflict, problem.InFlight)
 			}
-			require.EqualValues(t, 1, h.Runs.Load())
-		})
+		}
+		require.EqualValues(t, 1, h.Runs.Load())
 	})
 }
 
@@ -275,9 +258,7 @@ func TestHoldEndsTheWait(t *testing.T) {
 		owner := p.Start(t, guardtest.Call{Key: "k"})
 		replies := p.Waiters(t, 5, guardtest.Call{Key: "k"})
 		require.Equal(t, http.StatusBadGateway, (<-owner).Status)
-		for range 5 {
-			guardtest.RequireProblem(t, <-replies, http.StatusConflict, problem.OutcomeUnknown)
-		}
+		guardtest.RequireProblems(t, 5, replies, http.StatusConflict, problem.OutcomeUnknown)
 	})
 }
 
@@ -299,9 +280,7 @@ func TestClientGoneStopsWaiting(t *testing.T) {
 		stays := p.Waiters(t, 1, guardtest.Call{Key: "k"})
 		start := time.Now()
 		cancel()
-		for range cap(gone) {
-			guardtest.RequireProblem(t, <-gone, http.StatusConflict, problem.InFlight)
-		}
+		guardtest.RequireProblems(t, cap(gone), gone, http.StatusConflict, problem.InFlight)
 		require.Zero(t, time.Since(start))
 		require.Equal(t, "done", (<-owner).Body)
 		require.Equal(t, "done", (<-stays).Body)
@@ -316,28 +295,25 @@ func TestClientGoneStopsWaiting(t *testing.T) {
 func TestWaitSurvivesTheStore(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]guardtest.Fault{"refused": guardtest.Refuse, "reply lost": guardtest.LoseReply, "hanging": guardtest.Hang} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				shared := idempotency.NewMemoryStore()
-				h := guardtest.Answering(40*time.Second, "done")
-				owner := guardtest.NewProcess(t, shared, h)
-				p, store := guardtest.NewWatchingProcess(t, shared, h, idempotency.WithWait(2*time.Minute))
-				err := error(guardtest.ErrDown)
-				store.WatchFault.Store(&err)
-				done := owner.Start(t, guardtest.Call{Key: "k"})
-				replies := p.Waiters(t, 5, guardtest.Call{Key: "k"})
-				p.Store.On("claim", guardtest.Always(f))
-				time.Sleep(30 * time.Second)
-				p.Store.Heal()
-				start := time.Now()
-				require.Equal(t, "done", (<-done).Body)
-				for range 5 {
-					require.Equal(t, "done", (<-replies).Body)
-				}
-				require.LessOrEqual(t, time.Since(start), 14*time.Second)
-				require.EqualValues(t, 1, h.Runs.Load())
-			})
+		guardtest.Bubble(t, name, func(t *testing.T) {
+			shared := idempotency.NewMemoryStore()
+			h := guardtest.Answering(40*time.Second, "done")
+			owner := guardtest.NewProcess(t, shared, h)
+			p, store := guardtest.NewWatchingProcess(t, shared, h, idempotency.WithWait(2*time.Minute))
+			err := error(guardtest.ErrDown)
+			store.WatchFault.Store(&err)
+			done := owner.Start(t, guardtest.Call{Key: "k"})
+			replies := p.Waiters(t, 5, guardtest.Call{Key: "k"})
+			p.Store.On("claim", guardtest.Always(f))
+			time.Sleep(30 * time.Second)
+			p.Store.Heal()
+			start := time.Now()
+			require.Equal(t, "done", (<-done).Body)
+			for range 5 {
+				require.Equal(t, "done", (<-replies).Body)
+			}
+			require.LessOrEqual(t, time.Since(start), 14*time.Second)
+			require.EqualValues(t, 1, h.Runs.Load())
 		})
 	}
 }
@@ -354,9 +330,7 @@ func TestWaitEndsWithTheStoresAnswer(t *testing.T) {
 		replies := p.Waiters(t, 3, guardtest.Call{Key: "k"})
 		start := time.Now()
 		p.Store.On("claim", guardtest.Always(guardtest.FailWith(idempotency.ErrCorrupt)))
-		for range 3 {
-			guardtest.RequireProblem(t, <-replies, http.StatusInternalServerError, problem.AnswerUnreadable)
-		}
+		guardtest.RequireProblems(t, 3, replies, http.StatusInternalServerError, problem.AnswerUnreadable)
 		require.LessOrEqual(t, time.Since(start), time.Second)
 		<-done
 	})
@@ -374,9 +348,7 @@ func TestWaitEndsWhenTheKeyIsUsedForAnotherPayload(t *testing.T) {
 		p.Store.Replace(idempotency.NewMemoryStore())
 		other := p.Start(t, guardtest.Call{Key: "k", Body: "other"})
 		start := time.Now()
-		for range 3 {
-			guardtest.RequireProblem(t, <-replies, http.StatusConflict, problem.KeyReused)
-		}
+		guardtest.RequireProblems(t, 3, replies, http.StatusConflict, problem.KeyReused)
 		require.LessOrEqual(t, time.Since(start), time.Second)
 		require.Equal(t, "done", (<-other).Body)
 		require.Equal(t, "done", (<-owner).Body, "the other payload's record says nothing about it")

@@ -56,7 +56,6 @@ func (l *leakage) logger() *slog.Logger {
 // error of the backend or of the application's functions. The errors of these functions are
 // logged as they are: what they say of the client is the application's choice.
 func TestNothingOfClientsIsLogged(t *testing.T) {
-	t.Parallel()
 	l := &leakage{}
 	provoke := func(f func(t *testing.T, p *guardtest.Process, ask func() guardtest.Reply), opts ...idempotency.Option) {
 		synctest.Test(t, func(t *testing.T) {

@@ -18,7 +18,6 @@ import (
 // The guard reuses memory, but none that a handler can still see. The request's body ends with the
 // handler. Anything else that it keeps stays as it was, and changes to it reach nobody else.
 func TestNothingThatAHandlerKeepsIsReused(t *testing.T) {
-	t.Parallel()
 	type kept struct {
 		key    string
 		w      http.ResponseWriter

@@ -158,10 +158,8 @@ func (s *tenants) visit(t *testing.T, tenant string) (told []string) {
 // look-ups, jobs, steps and operators' calls tell it the same whether another tenant uses
 // all of its keys or nobody does. It also leaves the records of the others as they are.
 func TestTenantCannotTellWhetherAnotherIsThere(t *testing.T) {
-	t.Parallel()
 	for name, st := range guardtest.SharedStores {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			alone := newTenants(t, st(t)).visit(t, "globex")
 			shared := newTenants(t, st(t))
 			inFlight := shared.fill(t)
@@ -190,7 +188,6 @@ var hostileNames = []string{
 // in the store has one fixed form, which shows neither, and no record is outside of the
 // prefix.
 func TestHostileNamesAreRecordsOfTheirOwn(t *testing.T) {
-	t.Parallel()
 	server := redistest.Start(t)
 	guard := guardtest.NewGuard(t, guardtest.RedisStore(t, guardtest.PatientRedisClient(t, server.Addr)))
 	pairs := 0
@@ -218,7 +215,6 @@ func TestHostileNamesAreRecordsOfTheirOwn(t *testing.T) {
 // Keys with the same hash tag would all land in one slot of a Cluster. Their records are
 // spread over all servers.
 func TestHashTagsDoNotGatherRecords(t *testing.T) {
-	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, false)
 	s := guardtest.RedisStore(t, guardtest.PatientRedisClient(t, cluster.Addrs()...))
 	const keys = 600

@@ -13,7 +13,6 @@ import (
 )
 
 func TestText(t *testing.T) {
-	t.Parallel()
 	for _, s := range []string{"", "short", strings.Repeat("x", truncate.Max)} {
 		require.Equal(t, s, truncate.Text(s))
 	}
@@ -24,7 +23,6 @@ func TestText(t *testing.T) {
 }
 
 func TestError(t *testing.T) {
-	t.Parallel()
 	require.NoError(t, truncate.Error(nil))
 	require.Equal(t, io.EOF, truncate.Error(io.EOF), "a short one stays itself")
 	long := errors.Join(errors.New(strings.Repeat("x", truncate.Max)), io.EOF)

@@ -1,7 +1,11 @@
 package security
 
 import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"testing"
 
@@ -37,7 +41,6 @@ func onEachFingerprint(t *testing.T, f func(t *testing.T, s *guardtest.Server)) 
 	t.Helper()
 	for name, fp := range fingerprints() {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 				g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithFingerprint(fp))
 				f(t, serve(g.Handler(&guardtest.Counter{Handler: payee})))
@@ -51,7 +54,6 @@ const payeeField = "Content-Disposition: form-data; name=\"payee\"\r\n\r\n"
 // A backslash in a quoted boundary escapes the next character to RFC 9110, and is part of the
 // boundary to net/http. The same bytes name one payee with the boundary AA and another with A\A.
 func TestEscapedBoundaryDoesNotHideThePayee(t *testing.T) {
-	t.Parallel()
 	onEachFingerprint(t, func(t *testing.T, s *guardtest.Server) {
 		pay := func(key, boundary string) guardtest.Reply {
 			return s.Do(t, guardtest.Call{
@@ -72,7 +74,6 @@ func TestEscapedBoundaryDoesNotHideThePayee(t *testing.T) {
 // net/http takes both boundaries for a(b). The bytes that stand in for the boundary as it is written
 // are the payee.
 func TestBoundaryWithTwoSpellingsDoesNotHideThePayee(t *testing.T) {
-	t.Parallel()
 	onEachFingerprint(t, func(t *testing.T, s *guardtest.Server) {
 		pay := func(spelling string) guardtest.Reply {
 			return s.Do(t, guardtest.Call{
@@ -90,7 +91,6 @@ func TestBoundaryWithTwoSpellingsDoesNotHideThePayee(t *testing.T) {
 // net/http refuses these types, so that the handler's answer is an error. It is not the answer to a
 // form that net/http can read.
 func TestFormThatNetHTTPRefusesIsNotOneThatItReads(t *testing.T) {
-	t.Parallel()
 	onEachFingerprint(t, func(t *testing.T, s *guardtest.Server) {
 		pay := func(key, boundary string, contentType ...string) guardtest.Reply {
 			return s.Do(t, guardtest.Call{
@@ -116,4 +116,90 @@ func TestFormThatNetHTTPRefusesIsNotOneThatItReads(t *testing.T) {
 		require.Equal(t, http.StatusBadRequest, pay(key, "A,B", first, second).Status)
 		guardtest.RequireProblem(t, pay(key, "C", "multipart/form-data; boundary=C"), http.StatusConflict, problem.KeyReused)
 	})
+}
+
+// Attacks by way of what the bytes of a body are not: a form that is compressed, JSON in another charset
+// than UTF-8. A handler decodes them, and the fingerprint does not.
+
+// twoPayees returns a compressed body in which a boundary leads to one payee, and another boundary to
+// another. The bytes that are not decompressed show a form without parts, whose boundary is the given one.
+func twoPayees(t *testing.T, boundary string) string {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	w.Comment = "\r\n--" + boundary + "\r\n\r\n\r\n--" + boundary + "--\r\n"
+	for _, name := range []string{"alice", "bob"} {
+		_, err := fmt.Fprintf(w, "--%s\r\n%s%s\r\n--%s--\r\n", name, payeeField, name, name)
+		require.NoError(t, err)
+	}
+	require.NoError(t, w.Close())
+	return b.String()
+}
+
+// inflated returns a handler for the decompressed request.
+func inflated(next func(http.ResponseWriter, *http.Request, int64)) func(http.ResponseWriter, *http.Request, int64) {
+	return func(w http.ResponseWriter, r *http.Request, run int64) {
+		body, err := gzip.NewReader(r.Body)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		r.Body = body
+		next(w, r, run)
+	}
+}
+
+func TestCompressedFormDoesNotHideThePayee(t *testing.T) {
+	for name, fp := range fingerprints() {
+		t.Run(name, func(t *testing.T) {
+			guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+				for _, coding := range []string{"gzip", "identity, GZIP", "x-gzip"} {
+					g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithFingerprint(fp))
+					s := serve(g.Handler(&guardtest.Counter{Handler: inflated(payee)}))
+					pay := func(name string) guardtest.Reply {
+						return s.Do(t, guardtest.Call{Key: "k", Body: twoPayees(t, name), Header: http.Header{
+							"Content-Type": {"multipart/form-data; boundary=" + name}, "Content-Encoding": {coding},
+						}})
+					}
+					require.Equal(t, "alice", pay("alice").Body, name)
+					guardtest.RequireProblem(t, pay("bob"), http.StatusConflict, problem.KeyReused)
+					require.True(t, pay("alice").Replayed(), "a retry of the same bytes")
+				}
+			})
+		})
+	}
+}
+
+// The bytes of the second body are another name in ISO 8859-1 than in UTF-8, in which both are the same.
+func TestCharsetOfJSONDoesNotHideThePayee(t *testing.T) {
+	latin1 := func(w http.ResponseWriter, r *http.Request, _ int64) {
+		bytes, _ := io.ReadAll(r.Body)
+		text := make([]rune, len(bytes))
+		for i, b := range bytes {
+			text[i] = rune(b)
+		}
+		var charge struct{ Payee string }
+		if err := json.Unmarshal([]byte(string(text)), &charge); err != nil {
+			t.Error(err)
+		}
+		_, _ = io.WriteString(w, charge.Payee)
+	}
+	for name, fp := range fingerprints() {
+		t.Run(name, func(t *testing.T) {
+			guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+				for _, contentType := range []string{
+					"application/json; charset=iso-8859-1", `application/vnd.api+json; Charset="ISO-8859-1"`, "application/json;charset=utf-7",
+				} {
+					g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithFingerprint(fp))
+					s := serve(g.Handler(&guardtest.Counter{Handler: latin1}))
+					pay := func(body string) guardtest.Reply {
+						return s.Do(t, guardtest.Call{Key: "k", Body: body, Header: http.Header{"Content-Type": {contentType}}})
+					}
+					require.Equal(t, "é", pay(`{"payee":"\u00e9"}`).Body, name)
+					guardtest.RequireProblem(t, pay(`{"payee":"é"}`), http.StatusConflict, problem.KeyReused)
+					require.True(t, pay(`{"payee":"\u00e9"}`).Replayed(), "a retry of the same bytes")
+				}
+			})
+		})
+	}
 }

@@ -2,6 +2,8 @@ package webhook_test
 
 import (
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,8 +11,110 @@ import (
 	"example.com/idempotency/webhook"
 )
 
+// The keys of deliveries: in a field, in JSON, of a CloudEvent.
+
+// An event is a request from which a key is taken.
+type event struct {
+	header http.Header
+	body   string
+}
+
+func (e event) request() (*http.Request, []byte) {
+	r := httptest.NewRequest(http.MethodPost, "/hooks", strings.NewReader(e.body))
+	r.Header = e.header
+	return r, []byte(e.body)
+}
+
+func TestHeaderKey(t *testing.T) {
+	for name, c := range map[string]struct {
+		header http.Header
+		want   string
+		fails  bool
+	}{
+		"taken as it is": {http.Header{"X-Github-Delivery": {` 72d3162e-"x",ü`}}, ` 72d3162e-"x",ü`, false},
+		"absent":         {http.Header{"X-Github-Event": {"push"}}, "", false},
+		"empty":          {http.Header{"X-Github-Delivery": {""}}, "", true},
+		"twice":          {http.Header{"X-Github-Delivery": {"a", "a"}}, "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := webhook.HeaderKey("x-gitHub-DELIVERY")(event{header: c.header}.request())
+			require.Equal(t, c.fails, err != nil, "%v", err)
+			require.Equal(t, c.want, got)
+		})
+	}
+}
+
+// A function that finds no key in any request is a mistake that must show at start.
+func TestHeaderKeyPanicsWithoutAFieldName(t *testing.T) {
+	for _, name := range []string{"", "Webhook Id", "Webhook-Id:"} {
+		require.Panics(t, func() { webhook.HeaderKey(name) }, name)
+	}
+}
+
+func TestJSONKey(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"data":{"id":"evt_1"}}`:                       "evt_1",
+		` { "data" : { "id" : "evt_1" , "x" : 1 } , } `: "!",
+		"{ \"data\" :\n{ \"id\" :\t\"evt_1\" } }":       "evt_1",
+		`{"data":{"id":42}}`:                            "42",
+		`{"data":{"id": 18446744073709551617 }}`:        "18446744073709551617",
+		`{"data":{"id":"\u0065vt \"1\""}}`:              `evt "1"`,
+		`{"data":{"ID":"evt_1"}}`:                       "",
+		`{"data":{"id":null}}`:                          "",
+		`{"data":{"id":""}}`:                            "",
+		`{"data":{}}`:                                   "",
+		`{"data":null}`:                                 "",
+		`{"x":{"data":{"id":"a"}},"y":["data"]}`:        "",
+		`{"data":{"id":"a"},"data":{"id":"b","x":[1]}}`: "b",
+		`{"\u0064ata":{"i\u0064":"evt_1"}}`:             "evt_1",
+		`{"x":"\"data\":","data":{"id":"evt_1"}}`:       "evt_1",
+		`{"x":[{"data":1},"data"],"data":{"id":{}}}`:    "!",
+		`{"data":{"x":"id","id":"evt_1"}}`:              "evt_1",
+		`{"id":"evt_1"}`:                                "",
+		`{"data":"evt_1"}`:                              "!",
+		`{"data":[{"id":"evt_1"}]}`:                     "!",
+		`{"data":{"id":true}}`:                          "!",
+		`{"data":{"id":["evt_1"]}}`:                     "!",
+		`{"data":{"id":{"id":"evt_1"}}}`:                "!",
+		`["evt_1"]`:                                     "!",
+		`null`:                                          "!",
+		`"evt_1"`:                                       "!",
+		`{"data":{"id":"evt_1"}`:                        "!",
+		``:                                              "!",
+	} {
+		t.Run(body, func(t *testing.T) {
+			got, err := webhook.JSONKey("data.id")(event{body: body}.request())
+			if want == "!" {
+				require.Error(t, err)
+				require.Empty(t, got)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		})
+	}
+	for path, body := range map[string]string{"id": `{"id":"evt_1"}`, `event\.id`: `{"event.id":"evt_1","event":{"id":"evt_2"}}`} {
+		got, err := webhook.JSONKey(path)(event{body: body}.request())
+		require.NoError(t, err)
+		require.Equal(t, "evt_1", got)
+	}
+}
+
+// The time and the memory are those of reading the text once: nothing is kept of the members that do not count.
+func TestJSONKeyKeepsNothingOfOtherMembers(t *testing.T) {
+	key, r := webhook.JSONKey("data.id"), &http.Request{}
+	body := []byte(`{` + strings.Repeat(`"x":{"y":[1]},`, 10_000) + `"data":{"id":"evt_1"}}`)
+	require.Less(t, testing.AllocsPerRun(5, func() { _, _ = key(r, body) }), 50.0)
+}
+
+// A function that finds no key in any request is a mistake that must show at start.
+func TestJSONKeyPanicsWithoutAPath(t *testing.T) {
+	for _, path := range []string{"", ".", "data.", "data..id", `data\id`} {
+		require.Panics(t, func() { webhook.JSONKey(path) }, path)
+	}
+}
+
 func TestCloudEventKey(t *testing.T) {
-	t.Parallel()
 	binary := func(id, source string) event {
 		return event{http.Header{"Ce-Id": {id}, "Ce-Source": {source}, "Content-Type": {"application/json"}}, `{"id":"of the data"}`}
 	}
@@ -71,7 +175,6 @@ func TestCloudEventKey(t *testing.T) {
 		"other format":       {http.Header{"Content-Type": {"application/cloudevents+avro"}}, `{"id":"e1","source":"/bank"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			got, err := key(e)
 			require.Error(t, err)
 			require.Empty(t, got)
@@ -81,7 +184,6 @@ func TestCloudEventKey(t *testing.T) {
 
 // The HTTP binding of CloudEvents 1.0.2, section 3.1.3.2, says how fields in binary mode are read.
 func TestCloudEventKeyIsOneInBothModes(t *testing.T) {
-	t.Parallel()
 	keys := map[string]string{}
 	for _, c := range []struct{ attribute, field string }{
 		{"order 1", "order%201"},

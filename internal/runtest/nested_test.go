@@ -16,6 +16,8 @@ import (
 	"example.com/idempotency/problem"
 )
 
+// A guard inside a guard, and one in front of a guard.
+
 // Nothing that the inner guard demands refuses a request in the middle of its own run: the
 // handler may have had its effect, and the refusal says that nothing was done.
 func TestGuardInsideAGuardRefusesNothing(t *testing.T) {
@@ -69,13 +71,11 @@ func TestContextOfAnEndedRunIsNotTheRun(t *testing.T) {
 		kept = context.WithoutCancel(r.Context())
 		h.ServeHTTP(w, r)
 	})))
-	first := s.Do(t, guardtest.Call{Key: "k"})
-	require.Equal(t, http.StatusCreated, first.Status)
+	require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
 	s = guardtest.ServeRecorder(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		guarded.ServeHTTP(w, r.WithContext(kept))
 	}))
-	again := s.Do(t, guardtest.Call{Key: "k"})
-	require.True(t, again.Replayed())
+	require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
 	require.EqualValues(t, 1, h.Runs.Load())
 }
 
@@ -151,4 +151,77 @@ func TestRefusalTellsOfItsOwnRequest(t *testing.T) {
 	list, quoted := detail("a,b"), detail(`"a`)
 	require.NotEqual(t, list, quoted)
 	require.Equal(t, list, detail("c,d"))
+}
+
+// A handler may pass on a field that its client or a service has sent. A success is one, whatever it says.
+func TestSuccessIsAnAnswerWhateverAFieldSays(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
+		for _, code := range append(problem.Codes(), "of-somebody-else") {
+			for _, status := range []int{http.StatusCreated, http.StatusSeeOther} {
+				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+					w.Header().Set(problem.Header, string(code))
+					w.WriteHeader(status)
+				}}
+				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery).Handler(h))
+				first := s.Do(t, guardtest.Call{Key: "k"})
+				require.Equal(t, status, first.Status, code)
+				guardtest.RequireReplay(t, first, s.Do(t, guardtest.Call{Key: "k"}))
+				require.EqualValues(t, 1, h.Runs.Load(), code)
+			}
+		}
+	})
+}
+
+// A guard whose run takes a step and streams a redirect has sent that with a mark. The mark counts here.
+func TestMarkedRedirectOfAnotherGuardFreesNoKey(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+			w.Header().Set(problem.Header, string(problem.NoAnswer))
+			w.WriteHeader(http.StatusTemporaryRedirect)
+		}}
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery).Handler(h))
+		s.Do(t, guardtest.Call{Key: "k"})
+		guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, unknown)
+	})
+}
+
+// A refusal that the handler passes on from another guard is not an answer. What it is depends
+// on whether the other guard had looked at the key.
+func TestRefusalOfAnotherGuardIsNotAnAnswer(t *testing.T) {
+	t.Parallel()
+	notRun := map[problem.Code]bool{
+		problem.KeyMissing: true, problem.KeyInvalid: true, problem.BodyUnreadable: true, problem.BodyTooLarge: true,
+		problem.FingerprintFailed: true, problem.ScopeUnresolved: true, problem.ShuttingDown: true,
+		problem.Unauthenticated: true,
+	}
+	codes := []problem.Code{
+		problem.KeyMissing, problem.KeyInvalid, problem.BodyUnreadable, problem.BodyTooLarge, problem.FingerprintFailed,
+		problem.ScopeUnresolved, problem.ReplayDenied, problem.KeyUnknown, problem.KeyReused, problem.InFlight,
+		problem.OutcomeUnknown, problem.ResponseNotKept, problem.AnswerUnreadable, problem.StoreUnavailable,
+		problem.ShuttingDown, problem.Unauthenticated, problem.TryLater, problem.NoAnswer, "a-code-of-the-future",
+	}
+	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+			code := problem.Code(r.URL.Path[1:])
+			w.Header().Set(problem.Header, string(code))
+			w.WriteHeader(max(http.StatusBadRequest, problem.New(code).Status))
+		}}
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery).Handler(h))
+		for _, code := range codes {
+			c := guardtest.Call{Key: string(code), Path: "/" + string(code)}
+			got := s.Do(t, c)
+			shown := code
+			if unknown == guardtest.IsHeld && !notRun[code] && code != problem.ResponseNotKept && code != problem.AnswerUnreadable {
+				shown = problem.OutcomeUnknown // the key is held here, whatever the other guard says of its own
+			}
+			require.Equal(t, string(shown), got.Header.Get(problem.Header))
+			want := unknown
+			if notRun[code] {
+				want = guardtest.RunsNext
+			}
+			guardtest.RequireFate(t, s, h, c, want)
+		}
+	})
 }
