@@ -27,6 +27,10 @@ func launchBouncer(dir string, s *Server, settings []string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	ready, err := program("pg_isready")
+	if err != nil {
+		return nil, err
+	}
 	behind, err := url.Parse(s.DSN)
 	if err != nil {
 		return nil, err
@@ -53,10 +57,12 @@ func launchBouncer(dir string, s *Server, settings []string) (*Server, error) {
 		front := *behind
 		front.Host = "127.0.0.1:" + port
 		b := &Server{
-			DSN:   front.String(),
-			ready: append(append([]string{}, s.ready[:1]...), "-q", "-h", "127.0.0.1", "-p", port, "-d", "postgres", "-U", "postgres", "-t", "1"),
-			log:   filepath.Join(dir, "log"),
-			args:  []string{bouncer, config},
+			DSN: front.String(),
+			ready: func() bool {
+				return command(ready, "-q", "-h", "127.0.0.1", "-p", port, "-d", "postgres", "-U", "postgres", "-t", "1").Run() == nil
+			},
+			log:  filepath.Join(dir, "log"),
+			args: []string{bouncer, config},
 		}
 		if err = b.start(); err == nil {
 			return b, nil
