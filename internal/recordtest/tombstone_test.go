@@ -122,7 +122,9 @@ func TestTombstoneTellsWhatARecordWas(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				l := newLeft(t, http.StatusCreated, idempotency.WithTombstones(d))
+				claims := l.listed.Count("claim")
 				require.NoError(t, l.forget(t, ada))
+				require.Equal(t, claims, l.listed.Count("claim"))
 				require.Nil(t, l.forgotten(t))
 				require.Empty(t, guardtest.List(t, l.inspected, store.Query{}))
 			})
