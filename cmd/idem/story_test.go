@@ -276,6 +276,7 @@ func TestBadNight(t *testing.T) {
 		n := newNight(t, "--redis", "redis://"+server.Addr)
 		status, _ := n.post("k")
 		require.Equal(t, http.StatusCreated, status)
+		require.Eventually(t, func() bool { return strings.Contains(n.idem("stats"), "born: 20") }, guardtest.Patience, 20*time.Millisecond, "it has begun to look")
 		server.Kill()
 		server.Restart(t)
 		emptied := time.Now()

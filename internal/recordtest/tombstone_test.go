@@ -122,7 +122,9 @@ func TestTombstoneTellsWhatARecordWas(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				l := newLeft(t, http.StatusCreated, idempotency.WithTombstones(d))
+				claims := l.listed.Count("claim")
 				require.NoError(t, l.forget(t, ada))
+				require.Equal(t, claims, l.listed.Count("claim"))
 				require.Nil(t, l.forgotten(t))
 				require.Empty(t, guardtest.List(t, l.inspected, store.Query{}))
 			})
@@ -175,7 +177,7 @@ func (l *left) name(t *testing.T) string { t.Helper(); return intent.Key(l.key).
 func TestRefusedForgettingLeavesNoTombstone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		changes := func(ctx context.Context, call func() error) error { return store.ErrChanged }
+		changes := guardtest.FailWith(store.ErrChanged)
 		l := newLeft(t, http.StatusCreated)
 		refuse := func() {
 			t.Helper()
@@ -204,8 +206,8 @@ func TestRefusedForgettingLeavesNoTombstone(t *testing.T) {
 // A record is not removed unless it is told before, but for a store that is full.
 func TestForgettingWithoutATombstone(t *testing.T) {
 	t.Parallel()
-	full := func(context.Context, func() error) error { return store.ErrFull }
-	corrupt := func(context.Context, func() error) error { return store.ErrCorrupt }
+	full := guardtest.FailWith(store.ErrFull)
+	corrupt := guardtest.FailWith(store.ErrCorrupt)
 	for name, c := range map[string]struct {
 		call  string
 		fault guardtest.Fault
@@ -242,6 +244,25 @@ func TestForgettingWithoutATombstone(t *testing.T) {
 					}
 				}
 				require.Equal(t, c.call == "claim", told == 1)
+			})
+		})
+	}
+}
+
+// A call whose reply was lost is repeated. Nobody knew whether the record was removed, and it is told once.
+func TestRepeatedForgettingCountsOnce(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]guardtest.Fault{"it was not removed": guardtest.Refuse, "it was removed": guardtest.LoseReply} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := newLeft(t, http.StatusCreated)
+				seen := l.look(t).Seen()
+				l.On("forget", guardtest.Always(fault))
+				require.ErrorIs(t, l.Forget(t.Context(), l.key, seen, ada), guardtest.ErrDown)
+				l.On("forget", nil)
+				require.NoError(t, l.Forget(t.Context(), l.key, seen, ada))
+				require.Equal(t, []string{"ada"}, actors(l.forgotten(t)))
 			})
 		})
 	}
