@@ -63,36 +63,58 @@ func (v *visit) search(string) error {
 	return v.findKey()
 }
 
-// findAny finds whatever a text is: the name of a record, a reference, a tenant, or a trace.
+// findAny finds whatever a text is: the name of a record, a reference, a tenant, a key, or a trace.
 func (v *visit) findAny(text string) error {
 	if text == "" {
 		return unfinished("Say what you look for.")
 	}
 	if key, err := inspect.Named(text); err == nil {
-		switch _, err := inspect.Look(v.r.Context(), v.guard, key); {
-		case err == nil:
-			return v.leadTo(text)
-		case !errors.Is(err, store.ErrNotFound):
+		if found, err := v.leadToKey(key); found || err != nil {
 			return err
 		}
 	}
-	_, isTrace := traceOf(text)
+	var unable error
 	for _, by := range []string{inspect.ByReference, inspect.ByTenant} {
 		page, err := v.found(by, text)
 		switch {
-		case errors.Is(err, idempotency.ErrNoFinder) && isTrace:
+		case errors.Is(err, idempotency.ErrNoFinder):
+			unable = err
 		case err != nil:
 			return err
 		case len(page.Records) > 0 || page.Next != "":
 			return v.showFound(page)
 		}
 	}
-	if isTrace {
+	scope, value, _ := strings.Cut(text, " ")
+	for _, key := range []idempotency.Key{{Scope: inspect.ScopeNamed(scope), Value: value}, {Scope: idempotency.Shared, Value: text}} {
+		if key.Value == "" || len(key.Value) > longestKey {
+			continue
+		}
+		if found, err := v.leadToKey(key); found || err != nil {
+			return err
+		}
+	}
+	if _, isTrace := traceOf(text); isTrace {
 		return v.findTrace(text)
 	}
+	if unable != nil {
+		return unable
+	}
 	page := &findPage{Found: newFound("any"), Value: text}
-	page.Says = "Nothing is found: no record has this name, this reference or this tenant. " + whyNothing
+	page.Says = "Nothing is found: no record has this name, this reference, this tenant or this key. " + whyNothing
 	return v.showFound(page)
+}
+
+// leadToKey leads to the record of a key, if there is one.
+func (v *visit) leadToKey(k idempotency.Key) (found bool, err error) {
+	i, err := inspect.Look(v.r.Context(), v.guard, k)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	return true, v.leadTo(i.Record)
 }
 
 // whyNothing says what else may be the reason.
@@ -229,13 +251,16 @@ func (v *visit) showFound(p *findPage) error {
 	return v.show(http.StatusOK, "found", "Found", p, p.Found)
 }
 
+// longestKey is how long a key is at most, in bytes.
+const longestKey = 255
+
 // findKey leads to the record of a client's key.
 func (v *visit) findKey() error {
 	k := idempotency.Key{Scope: inspect.ScopeNamed(v.r.PostFormValue("scope")), Value: v.r.PostFormValue("key")}
 	if k.Scope == "" {
 		k.Scope = idempotency.Shared
 	}
-	if k.Value == "" || len(k.Value) > 255 {
+	if k.Value == "" || len(k.Value) > longestKey {
 		return unfinished("Give the key as the client has sent it: at least 1 byte, and at most 255.")
 	}
 	i, err := inspect.Look(v.r.Context(), v.guard, k)

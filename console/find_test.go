@@ -70,19 +70,35 @@ func TestFind(t *testing.T) {
 	s.fill()
 	b, name := s.as(viewer), s.look("payout-1").Record
 	for _, got := range []*httptest.ResponseRecorder{
-		b.get("/find?record=" + name), b.get("/find?record=+" + name + "+"), b.find("scope", "alice", "key", "payout-1"), b.find("q", " "+name+"\n"), b.json().find("q", name),
+		b.get("/find?record=" + name), b.get("/find?record=+" + name + "+"), b.find("scope", "alice", "key", "payout-1"), b.find("q", " "+name+"\n"), b.json().find("q", name), b.find("q", "alice payout-1"),
 	} {
 		require.Equal(t, http.StatusSeeOther, got.Code)
 		require.Equal(t, "./records/"+name, got.Header().Get("Location"))
 	}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader("{}"))
+	r.Header.Set("Idempotency-Key", `"one of all"`)
+	shared, err := idempotency.New(s.store, idempotency.SharedScope)
+	require.NoError(t, err)
+	shared.Handler(http.HandlerFunc(created)).ServeHTTP(httptest.NewRecorder(), r)
+	require.Equal(t, http.StatusSeeOther, b.find("q", "one of all").Code)
 	for _, c := range []struct {
 		status int
 		got    *httptest.ResponseRecorder
 	}{
-		{404, b.find("scope", "bob", "key", "payout-1")}, {404, b.find("scope", "", "key", "payout-1")}, {422, b.find("scope", "alice", "key", "")},
-		{404, b.get("/find?record=payout-1")}, {422, b.find("q", " ")}, {422, b.find("reference", "")}, {422, b.find("tenant", "")},
-		{422, b.find("trace", "x")}, {422, b.get("/find?trace=" + strings.Repeat("0", 32))}, {422, b.find()},
-		{400, b.find("tenant", "alice", "cursor", "1.")}, {400, b.find("tenant", "alice", "cursor", "-1.")}, {400, b.find("tenant", "alice", "cursor", "0.x")},
+		{404, b.find("scope", "bob", "key", "payout-1")},
+		{404, b.find("scope", "", "key", "payout-1")},
+		{404, b.get("/find?record=payout-1")},
+		{422, b.find("scope", "alice", "key", "")},
+		{422, b.find("q", " ")},
+		{200, b.find("q", strings.Repeat("k", longestKey+1))},
+		{422, b.find("reference", "")},
+		{422, b.find("tenant", "")},
+		{422, b.find("trace", "x")},
+		{422, b.get("/find?trace=" + strings.Repeat("0", 32))},
+		{422, b.find()},
+		{400, b.find("tenant", "alice", "cursor", "1.")},
+		{400, b.find("tenant", "alice", "cursor", "-1.")},
+		{400, b.find("tenant", "alice", "cursor", "0.x")},
 	} {
 		require.Equal(t, c.status, c.got.Code, c.got.Body)
 	}
@@ -114,8 +130,8 @@ func TestFindByReferenceAndTenant(t *testing.T) {
 		{[]string{"q", "bob"}, []string{c}, "1 record is of this tenant."},
 		{[]string{"reference", "alice"}, nil, "Nothing is found: no record has this reference. No such request may have come, or its record has ended."},
 		{[]string{"tenant", "77"}, nil, "WithFindableScope"},
-		{[]string{"q", "nobody"}, nil, "no record has this name, this reference or this tenant"},
-		{[]string{"q", strings.Repeat("A", 43)}, nil, "no record has this name, this reference or this tenant"},
+		{[]string{"q", "nobody"}, nil, "no record has this name, this reference, this tenant or this key"},
+		{[]string{"q", strings.Repeat("A", 43)}, nil, "no record has this name, this reference, this tenant or this key"},
 	} {
 		names, says := b.found(search.pairs...)
 		require.ElementsMatch(t, search.want, names, "%v", search.pairs)
@@ -200,8 +216,10 @@ func TestFindByTrace(t *testing.T) {
 		want  int
 		looks string
 	}{
-		{id(1), 1, "1 record has a run of this trace. Looked at 2 records that are held"}, {id(2), 2, "2 records have runs of this trace."},
-		{"00-" + id(2) + "-0100000000000000-01", 2, "2 records"}, {id(3), 0, "Nothing is found: no record has a run of this trace. Looked at 2 records that are held, or in flight on routes that hold, and at no others"},
+		{id(1), 1, "1 record has a run of this trace. Looked at 2 records that are held"},
+		{id(2), 2, "2 records have runs of this trace."},
+		{"00-" + id(2) + "-0100000000000000-01", 2, "2 records"},
+		{id(3), 0, "Nothing is found: no record has a run of this trace. Looked at 2 records that are held, or in flight on routes that hold, and at no others"},
 	} {
 		for _, field := range []string{"trace", "q"} {
 			names, says := b.found(field, c.text)

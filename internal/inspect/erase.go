@@ -88,7 +88,7 @@ func (f Finder) PlanErasure(ctx context.Context, scope string, held bool) (*Eras
 	slices.SortFunc(x.doomed, func(a, b doomed) int { return strings.Compare(a.name, b.name) })
 	sum := sha256.New()
 	for _, d := range x.doomed {
-		fmt.Fprintln(sum, d.name, d.seen)
+		sum.Write([]byte(d.name + " " + d.seen.String() + "\n"))
 	}
 	w := &x.Would
 	w.Seen = fmt.Sprintf("%d/%d/%d/%d/%d/%x", w.Completed, w.Unanswered, w.Held, w.HeldLeft, w.InFlight, sum.Sum(nil)[:8])
