@@ -74,10 +74,10 @@ func (v *visit) decide(name string) error {
 		}
 	}
 	seen, res, err := f.about(v.actor.Name)
-	if err == errSeen {
+	switch {
+	case errors.Is(err, errSeen):
 		return err
-	}
-	if err != nil {
+	case err != nil:
 		return v.again(name, f, err)
 	}
 	defer v.stay(patience)()

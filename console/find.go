@@ -146,7 +146,7 @@ func (v *visit) found(by, value string) (*findPage, error) {
 	q := store.Query{Cursor: v.r.PostFormValue("cursor")}
 	page := &findPage{Found: newFound(by), Value: value, Later: q.Cursor != ""}
 	var err error
-	if q.Limit, err = limit(v.r.PostForm, pageSize); err != nil {
+	if q.Limit, err = limit(v.r.PostForm, pageSize, mostLooked); err != nil {
 		return page, err
 	}
 	found, next, err := v.list(v.r.Context(), pages, q)

@@ -66,7 +66,7 @@ func (v *visit) showNow(string) error {
 	q := store.Query{Holding: true, States: []store.State{store.Held}, Cursor: v.r.FormValue("cursor"), Label: v.r.FormValue("route")}
 	n := now{Now: inspect.Now{Type: "now", Records: []inspect.Record{}, Running: []inspect.Record{}}, Route: q.Label, Later: q.Cursor != ""}
 	var err error
-	if q.Limit, err = limit(v.r.Form, pageSize); err != nil {
+	if q.Limit, err = limit(v.r.Form, pageSize, mostLooked); err != nil {
 		return err
 	}
 	held, next, err := v.list(v.r.Context(), v.lister.List, q)

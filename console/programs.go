@@ -15,14 +15,15 @@ import (
 var errForPrograms = &problem{status: http.StatusNotAcceptable, says: "This is for programs: ask for application/json."}
 
 const (
-	// mostListed is how many records a program gets at once.
+	// mostListed is how many records a program gets at once, and mostLooked how many of which each is looked at.
 	mostListed = 1000
+	mostLooked = 200
 	// countFor is how long a request counts before it says where the next one goes on.
 	countFor = patience / 2
 )
 
-// limit returns how many records a request asks for, or as many as it gets otherwise.
-func limit(q url.Values, otherwise int) (int, error) {
+// limit returns how many records a request asks for, but not more than most, or as many as it gets otherwise.
+func limit(q url.Values, otherwise, most int) (int, error) {
 	text := q.Get("limit")
 	if text == "" {
 		return otherwise, nil
@@ -31,7 +32,7 @@ func limit(q url.Values, otherwise int) (int, error) {
 	if err != nil || n < 1 {
 		return 0, &problem{status: http.StatusBadRequest, says: "limit must be a number, and at least 1."}
 	}
-	return min(n, mostListed), nil
+	return min(n, most), nil
 }
 
 // showList lists records as the store lists them, without looking at each.
@@ -41,7 +42,7 @@ func (v *visit) showList(string) (err error) {
 	}
 	from := v.r.URL.Query()
 	q := store.Query{Holding: from.Get("holding") != "", Label: from.Get("route"), Cursor: from.Get("cursor")}
-	if q.Limit, err = limit(from, mostListed); err != nil {
+	if q.Limit, err = limit(from, mostListed, mostListed); err != nil {
 		return err
 	}
 	for _, name := range from["state"] {

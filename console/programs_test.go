@@ -47,6 +47,13 @@ func TestProgramsJSON(t *testing.T) {
 	for _, wrong := range []string{"/list?state=lapsed", "/list?limit=0", "/?limit=many", "/list?cursor=nonsense", "/counts?cursor=nonsense"} {
 		require.Equal(t, http.StatusBadRequest, b.get(wrong).Code, wrong)
 	}
+	var page inspect.Now
+	for i := range mostLooked {
+		s.post("POST /many", itoa(i), broken, hold)
+	}
+	require.NoError(t, json.Unmarshal(b.get("/?limit=1000000").Body.Bytes(), &page))
+	require.Len(t, page.Records, mostLooked)
+	require.NotEmpty(t, page.Next)
 	for _, target := range []string{"/list", "/counts"} {
 		require.Equal(t, http.StatusNotAcceptable, s.as(ada).get(target).Code)
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -98,8 +99,10 @@ func TestServerLetsNobodyDoMore(t *testing.T) {
 		require.Equal(t, inspect.ExitOK, viewer.idem(t, s.named(args)...).code, args)
 	}
 	for _, args := range [][]string{
-		{"resolve", "name:payout-1", "resume", "--seen", "seen:payout-1", "--reason", "x"}, {"forget", "name:payout-1", "--dry-run", "--reason", "x"},
-		{"erase", "--tenant", "alice", "--reason", "x"}, {"erase", "--tenant", "alice", "--dry-run", "--reason", "x"},
+		{"resolve", "name:payout-1", "resume", "--seen", "seen:payout-1", "--reason", "x"},
+		{"forget", "name:payout-1", "--dry-run", "--reason", "x"},
+		{"erase", "--tenant", "alice", "--reason", "x"},
+		{"erase", "--tenant", "alice", "--dry-run", "--reason", "x"},
 	} {
 		got := viewer.idem(t, s.named(args)...)
 		require.Equal(t, inspect.ExitError, got.code, args)
@@ -126,7 +129,7 @@ func TestServerUsage(t *testing.T) {
 		"without ? and #":                          {"held", "--server", url + "?token=" + hidden},
 		"number 2 of --server-header":              {"held", "--server", url, "--server-header", "A: b", "--server-header", "Bearer " + hidden},
 		"number 1 of --server-header":              {"held", "--server", url, "--server-header", "A: " + hidden + "\nB: c"},
-		"Accept is not to be set":                  {"held", "--server", url, "--server-header", "accept: text/html"},
+		"the field Accept is not to be set":        {"held", "--server", url, "--server-header", "accept: text/html"},
 		"in plain text: use https":                 {"held", "--server", "http://0.0.0.0:1/console", "--server-header", "Authorization: Bearer " + hidden},
 		"--ca-file: open":                          {"held", "--server", url, "--ca-file", "/nonexistent"},
 		"server_test.go has no certificate":        {"held", "--server", url, "--ca-file", "server_test.go"},
@@ -197,9 +200,7 @@ func forward(w http.ResponseWriter, r *http.Request, to string) {
 		panic(err)
 	}
 	defer func() { _ = got.Body.Close() }()
-	for name, values := range got.Header {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), got.Header)
 	w.WriteHeader(got.StatusCode)
 	_, _ = io.Copy(w, got.Body)
 }
@@ -230,7 +231,7 @@ func TestServerHasMany(t *testing.T) {
 	p := serverPlace(t, console.Options{Authorize: isAda})
 	s := serve(t, p.records)
 	var want []string
-	for _, key := range strings.Split("abcdefg", "") {
+	for key := range strings.SplitSeq("abcdefg", "") {
 		s.post("POST /payouts", key, broken, hold)
 		want = append(want, s.name(key))
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -101,6 +102,9 @@ func TestServerIsStrange(t *testing.T) {
 				require.NotContains(t, got.err, "may have been recorded")
 			}
 			require.Contains(t, call(t, append([]string{"held"}, flags...)...).err, c.says)
+			got := call(t, append([]string{"held", "-o", "json"}, flags...)...)
+			require.Contains(t, got.err, fmt.Sprintf(`{"type":"error","code":%d,"error":"`, c.code))
+			require.NotContains(t, got.err, token)
 		})
 	}
 }

@@ -97,7 +97,7 @@ func fields(lines []string) (http.Header, error) {
 		case !isField || !token.Is(name) || strings.ContainsFunc(value, unicode.IsControl):
 			return nil, fmt.Errorf("number %d of --server-header, or of the lines of IDEM_SERVER_HEADER, must be like Authorization: Bearer TOKEN", n+1)
 		case textproto.CanonicalMIMEHeaderKey(name) == "Accept":
-			return nil, errors.New("Accept is not to be set by --server-header")
+			return nil, errors.New("the field Accept is not to be set by --server-header")
 		}
 		h.Add(name, value)
 	}

@@ -21,6 +21,7 @@ type Error struct {
 	err  error
 }
 
+// Error says why.
 func (e *Error) Error() string { return e.says }
 
 // Unwrap returns the error of a store that it stands for, if there is one.
