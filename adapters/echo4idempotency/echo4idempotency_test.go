@@ -29,6 +29,7 @@ func TestFrame(t *testing.T) {
 				return func(c echo.Context) error {
 					c.Response().Header().Set("X-Request-Id", app.RequestID())
 					c.Response().Header().Set("Vary", "Origin")
+					c.SetRequest(c.Request().WithContext(frametest.WithOuter(c.Request().Context(), c.Response().Header().Add)))
 					c.Set("tenant", c.Request().Header.Get(frametest.TenantHeader))
 					return next(c)
 				}

@@ -67,6 +67,7 @@ func server(app *frametest.App, protect func(...idempotency.Option) fiber.Handle
 	f.Use(func(c fiber.Ctx) error {
 		c.Set("X-Request-Id", app.RequestID())
 		c.Set("Vary", "Origin")
+		c.SetContext(frametest.WithOuter(c.Context(), c.Response().Header.Add))
 		c.Locals("tenant", c.Get(frametest.TenantHeader))
 		return c.Next()
 	}, recover.New())

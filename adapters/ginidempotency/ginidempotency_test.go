@@ -36,6 +36,7 @@ func TestFrame(t *testing.T) {
 			}, func(c *gin.Context) {
 				c.Header("X-Request-Id", app.RequestID())
 				c.Header("Vary", "Origin")
+				c.Request = c.Request.WithContext(frametest.WithOuter(c.Request.Context(), c.Writer.Header().Add))
 				c.Set("tenant", c.GetHeader(frametest.TenantHeader))
 			}, gin.RecoveryWithWriter(io.Discard)))
 		},

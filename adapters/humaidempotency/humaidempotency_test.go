@@ -33,6 +33,7 @@ func TestFrame(t *testing.T) {
 			api.UseMiddleware(func(ctx huma.Context, next func(huma.Context)) {
 				ctx.SetHeader("X-Request-Id", app.RequestID())
 				ctx.SetHeader("Vary", "Origin")
+				ctx = huma.WithContext(ctx, frametest.WithOuter(ctx.Context(), ctx.AppendHeader))
 				next(huma.WithValue(ctx, tenantKey{}, ctx.Header(frametest.TenantHeader)))
 			})
 			register(api, app, func(opts ...idempotency.Option) huma.Middlewares {

@@ -69,6 +69,7 @@ var strange = []struct {
 	{"nonsense of a console", says(200, "application/json", `{"type":"sentence"}`, isOne, "1"), "it may be of another version", 1, 6},
 	{"a status of a console", says(500, "application/json", `{}`, isOne, "1"), "with status 500 and no error", 6, 6},
 	{"an error of a console", says(500, "application/json", `{"type":"error","code":1,"error":"The record is damaged."}`, isOne, "1"), "the record is damaged.", 1, 1},
+	{"a code that is none", says(422, "application/json", `{"type":"error","code":256,"error":"No."}`, isOne, "1"), "no.", 1, 1},
 	{"a store that is away", says(503, "application/json", `{"type":"error","code":6,"error":"The store does not answer: EOF"}`, isOne, "1"), "the store does not answer: EOF", 6, 6},
 	{"a stranger to the console", says(401, "application/json", `{"type":"error","code":1,"error":"Sign in to see this console."}`, isOne, "1"), "sign in to see this console. Give the credentials", 1, 1},
 	{"an answer without an end", says(200, "application/json", `{"type":"now","says":"`+strings.Repeat("a", 16<<20), isOne, "1"), "larger than 16 MiB", 1, 6},

@@ -29,7 +29,7 @@ import (
 //	POST /required/:name            as /reply, under WithRequired
 //
 // Outside the guard, each server authenticates by the field [TenantHeader], and adds a field
-// X-Request-Id with [App.RequestID] and a field Vary: Origin to each answer. A request without a
+// X-Request-Id with [App.RequestID], puts [WithOuter] into the context, and a field Vary: Origin to each answer. A request without a
 // tenant is not refused there.
 
 // TenantHeader is the field that tells who sends a request.
@@ -41,6 +41,8 @@ type Reply struct {
 	Header  http.Header
 	Body    string
 	Trailer http.Header
+	// Outer is what the handler adds to the header of outer handlers, as one does that saves a session.
+	Outer http.Header
 	Chunks  []string
 	Panic   any
 
@@ -95,6 +97,13 @@ func newApp(cases []Case) *App {
 	return a
 }
 
+type outerKey struct{}
+
+// WithOuter returns a context in which handlers find how to add to the header of outer handlers.
+func WithOuter(ctx context.Context, add func(name, value string)) context.Context {
+	return context.WithValue(ctx, outerKey{}, add)
+}
+
 // Begin is what each handler calls first, with the context in which the framework's handlers
 // look for values, and with the name in its path, or the path without one. It returns what to
 // answer.
@@ -114,6 +123,12 @@ func (a *App) Begin(ctx context.Context, name string) Reply {
 		<-a.release
 	case name == "panic":
 		panic("a bug")
+	}
+	for name, values := range reply.Outer {
+		add, _ := ctx.Value(outerKey{}).(func(name, value string))
+		for _, value := range values {
+			add(name, value)
+		}
 	}
 	return reply
 }

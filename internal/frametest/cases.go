@@ -115,6 +115,7 @@ func headers() []Case {
 			"text/plain", "Set-Cookie", "a=1; Path=/; HttpOnly", "Set-Cookie", "b=2; Secure")}},
 		{Name: "header-cache", Reply: Reply{Status: 200, Body: "x", Header: typed(
 			"text/plain", "ETag", `"v1"`, "Vary", "Accept", "Cache-Control", "no-store", "Last-Modified", "Mon, 02 Jan 2006 15:04:05 GMT")}},
+		{Name: "header-outer", Reply: Reply{Status: 201, Body: "x", Header: typed("text/plain"), Outer: http.Header{"Set-Cookie": {"session=1"}}}},
 		{Name: "header-location", Reply: Reply{Status: 201, Header: http.Header{"Location": {"/charges/1"}}}},
 		{Name: "header-problem", Reply: Reply{Status: 422, Header: typed("application/problem+json"), Body: `{"title":"no"}`}},
 		{Name: "header-untyped", Reply: Reply{Status: 200, Body: "<html><body>untyped</body></html>"}},

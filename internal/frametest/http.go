@@ -75,7 +75,7 @@ func Outside(app *App, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Request-Id", app.RequestID())
 		w.Header().Set("Vary", "Origin")
-		next.ServeHTTP(w, r)
+		next.ServeHTTP(w, r.WithContext(WithOuter(r.Context(), w.Header().Add)))
 	})
 }
 

@@ -51,7 +51,10 @@ func refusal(got *answer, to *call) error {
 	case f.Code == inspect.ExitChanged && seen.UnmarshalText([]byte(to.seen)) == nil:
 		return inspect.ChangedFrom(seen, f.Now)
 	}
-	return &Error{Code: max(f.Code, inspect.ExitError), says: says}
+	if f.Code <= inspect.ExitOK || f.Code > inspect.ExitUnreachable { // a shell would take 256 for success
+		f.Code = inspect.ExitError
+	}
+	return &Error{Code: f.Code, says: says}
 }
 
 // lower returns a sentence of a console as an error is written.
