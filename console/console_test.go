@@ -159,6 +159,18 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
+// A form that is sent again after its key has run and is held anew is no decision about what is held now.
+func TestFormIsSentAgainAfterARun(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.fill()
+	i, b := s.look("payout-1"), s.as(ada)
+	require.Equal(t, http.StatusOK, b.decide(i, "resume").Code)
+	s.post("POST /payouts", "payout-1", broken, hold)
+	require.Equal(t, store.Held, s.look("payout-1").State)
+	require.Equal(t, http.StatusConflict, b.decide(i, "resume").Code)
+}
+
 // The screen of a key tells its runs and the decisions about them in the order in which they came.
 func TestTimeline(t *testing.T) {
 	t.Parallel()

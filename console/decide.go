@@ -100,11 +100,11 @@ func (v *visit) settle(name string, f *form, seen store.Seen, res idempotency.Re
 	ctx := v.r.Context()
 	v.made.mu.Lock()
 	defer v.made.mu.Unlock()
-	if again := v.made.of[name]; again.by == f.sum(v.actor, seen.String()) {
-		return again.result, nil
-	}
 	o := inspect.Order{Record: name, Word: f.Decision, Seen: seen, Resolution: res}
 	r, err := v.ruling(name)
+	if again := v.made.of[name]; again.by == f.sum(v.actor, seen.String()) && stands(&o, r, err) {
+		return again.result, nil
+	}
 	if err != nil {
 		return o.Told(), err
 	}
@@ -113,6 +113,14 @@ func (v *visit) settle(name string, f *form, seen store.Seen, res idempotency.Re
 		v.made.add(name, f.sum(v.actor, seen.String()), d)
 	}
 	return d, err
+}
+
+// stands reports whether a decision that was made is still in force: nobody has claimed the key since.
+func stands(o *inspect.Order, r *inspect.Ruling, err error) bool {
+	if o.Word == "forget" {
+		return errors.Is(err, store.ErrNotFound)
+	}
+	return err == nil && r.Info.Attempt == o.Seen.Attempt && r.Info.State != store.Held
 }
 
 // The decisions are those that a console has made last, by record or tenant, with what each has done. A form that is sent

@@ -50,17 +50,49 @@ func (e *Engine) Erase(ctx context.Context, scope string, held bool, d Decision)
 	}
 }
 
+// A Sparing is why a record is not erased.
+type Sparing int
+
+const (
+	Doomed   Sparing = iota // it is
+	InFlight                // it is in flight
+	InDoubt                 // nobody knows whether its run, or one of its steps, has had an effect
+)
+
+// Spares returns whether a record is to be left. Of what was found, it reads the steps.
+func (e *Engine) Spares(ctx context.Context, k intent.Key, found store.Record, held bool) (Sparing, error) {
+	switch {
+	case found.State == store.Claimed && found.Lease > 0:
+		return InFlight, nil
+	case held, found.State == store.Completed:
+		return Doomed, nil
+	case found.State == store.Held:
+		return InDoubt, nil
+	}
+	_, rec, err := e.get(ctx, k)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return Doomed, nil // it has ended meanwhile
+	case errors.Is(err, store.ErrCorrupt), err == nil && len(e.stepsOf(k, rec).InDoubt) > 0:
+		return InDoubt, nil
+	}
+	return Doomed, err
+}
+
 // eraseOne forgets one record, unless it is to be left.
 func (e *Engine) eraseOne(ctx context.Context, k intent.Key, rec store.Record, held bool, d Decision, done *Erased) error {
+	spared, err := e.Spares(ctx, k, rec, held)
 	switch {
-	case rec.State == store.Claimed && rec.Lease > 0:
+	case err != nil:
+		return err
+	case spared == InFlight:
 		done.InFlight++
 		return nil
-	case rec.State == store.Held && !held:
+	case spared == InDoubt:
 		done.HeldLeft++
 		return nil
 	}
-	err := e.Forget(ctx, k, rec.Seen(), d)
+	err = e.Forget(ctx, k, rec.Seen(), d)
 	switch {
 	case errors.Is(err, store.ErrChanged):
 		done.Changed++

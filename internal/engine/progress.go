@@ -2,7 +2,7 @@ package engine
 
 import (
 	"fmt"
-	"slices"
+	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -48,25 +48,28 @@ func (p *progress) begin(effects *atomic.Int32) bool {
 	return !p.ended
 }
 
-// may notes whether a step that must not be repeated may have happened.
-func (p *progress) may(name string, happened bool) {
+// may notes that a step which must not be repeated may have happened, and what is stored of it.
+func (p *progress) may(name string, stored []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if happened {
-		p.steps.once = append(p.steps.once, name)
-		return
-	}
-	p.steps.once = slices.DeleteFunc(p.steps.once, func(n string) bool { return n == name })
+	p.steps.once[name] = stored
 }
 
-// once returns the steps that must not be repeated and may have happened.
-func (p *progress) once() []string {
+// not notes that such a step has not happened.
+func (p *progress) not(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.steps.once, name)
+}
+
+// once returns what is stored of the steps that must not be repeated and may have happened.
+func (p *progress) once() map[string][]byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.steps == nil {
 		return nil
 	}
-	return slices.Clone(p.steps.once)
+	return maps.Clone(p.steps.once)
 }
 
 // hasEnded reports whether the run has ended.

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"slices"
 	"time"
 
 	"example.com/idempotency/event"
@@ -20,7 +19,10 @@ func (s *settlement) takeBack(until time.Time) (Ending, error) {
 		return Ending{Fate: s.fate}, err
 	}
 	f := s.seen(&rec)
-	s.forgotten = slices.ContainsFunc(s.verdict.once, func(name string) bool { return rec.Steps[name] == nil })
+	s.forgotten = false
+	for name := range s.verdict.once {
+		s.forgotten = s.forgotten || rec.Steps[name] == nil
+	}
 	next := rules.Settle.Of(s.facts() | f)
 	if next.Move == rules.Yield || f == rules.MineAfter {
 		s.reportOvertaken()

@@ -272,10 +272,10 @@ func (r *renewer) free() {
 
 // recordStep records a step for the owner. It tries for as long as a run tries to record its
 // answer, because the next attempt repeats the effect of a step that is not recorded.
-func (l *Lease) recordStep(name string, value []byte) error {
-	stored, err := l.rules.Seals.Step(value, l.Name, l.claim.Fingerprint, name)
-	if err != nil {
-		return err
+// It returns what is stored.
+func (l *Lease) recordStep(name string, value []byte) (stored []byte, err error) {
+	if stored, err = l.rules.Seals.Step(value, l.Name, l.claim.Fingerprint, name); err != nil {
+		return nil, err
 	}
-	return l.insist(len(stored), func(timeout time.Duration) error { return l.saveStep(l.claim.Owner, name, stored, timeout) })
+	return stored, l.insist(len(stored), func(timeout time.Duration) error { return l.saveStep(l.claim.Owner, name, stored, timeout) })
 }

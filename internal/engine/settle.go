@@ -160,6 +160,14 @@ func (s *settlement) displace() {
 
 // conclude makes the store call that the verdict stands for.
 func (s *settlement) conclude(timeout time.Duration) error {
+	if s.verdict.Left != rules.Definite {
+		// A store that has gone back to a copy of itself has the claim, perhaps, and not what came after it.
+		for name, stored := range s.verdict.once {
+			if err := s.lease.saveStep(s.owner, name, stored, timeout); err != nil {
+				return err
+			}
+		}
+	}
 	switch s.verdict.Left {
 	case rules.Definite:
 		err := s.lease.complete(s.owner, s.verdict.answer, s.verdict.status, timeout)

@@ -29,7 +29,7 @@ func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) 
 	value, found, err := findStep[T](ctx, op, t.Codec, &r)
 	switch {
 	case found && t.AtMostOnce:
-		op.progress.may(name, true)
+		op.progress.may(name, op.lease.steps[name])
 	case !found && err == nil:
 		value, err = runStep(ctx, op, fn, t, &r)
 	}
@@ -88,7 +88,7 @@ func runStep[T any](ctx context.Context, op *Operation, fn func(ctx context.Cont
 	r.result = event.StepNotRecorded
 	stored, saveErr := encodeStep(t.Codec, value, err)
 	if saveErr == nil {
-		saveErr = op.recordStep(name, stored)
+		saveErr = op.recordStep(name, stored, t.AtMostOnce)
 	}
 	if saveErr != nil {
 		return value, fmt.Errorf("step %q: %w: %w", name, ErrNotRecorded, errors.Join(saveErr, err))
@@ -100,10 +100,14 @@ func runStep[T any](ctx context.Context, op *Operation, fn func(ctx context.Cont
 	return decodeStep[T](t.Codec, name, stored[1:])
 }
 
-// recordStep counts and records what is known of a step.
-func (o *Operation) recordStep(name string, value []byte) error {
+// recordStep counts and records what is known of a step, and remembers it if it is one that must not be repeated.
+func (o *Operation) recordStep(name string, value []byte, atMostOnce bool) error {
 	o.progress.charge(name, value)
-	return o.lease.recordStep(name, value)
+	stored, err := o.lease.recordStep(name, value)
+	if err == nil && atMostOnce {
+		o.progress.may(name, stored)
+	}
+	return err
 }
 
 // unmark takes away the mark of a step that has not happened.
@@ -111,8 +115,8 @@ func (o *Operation) unmark(name string, atMostOnce bool) error {
 	if !atMostOnce {
 		return nil
 	}
-	o.progress.may(name, false)
-	return o.recordStep(name, []byte{seal.StepUndone})
+	o.progress.not(name)
+	return o.recordStep(name, []byte{seal.StepUndone}, false)
 }
 
 func stepMisuse(name, what string) error {
@@ -173,12 +177,11 @@ func (o *Operation) mayBegin(name string, atMostOnce bool) error {
 // mark records that a step of AtMostOnce begins, and returns nil if it still may then. Its effect has been counted: an
 // attempt that finds the mark cannot know whether there was one.
 func (o *Operation) mark(name string) (err error) {
-	if err = o.recordStep(name, []byte{seal.StepStarted}); err != nil {
+	if err = o.recordStep(name, []byte{seal.StepStarted}, true); err != nil {
 		o.effects.Add(-1)
 		return fmt.Errorf("idempotency: step %q was not begun: %w", name, err)
 	}
 	o.lease.kept.Store(true) // the mark comes after the claim, and is durable
-	o.progress.may(name, true)
 	switch {
 	case o.progress.hasEnded():
 		err = endedBefore(name)

@@ -114,7 +114,7 @@ func (t *transactedStep[T]) work(ctx context.Context) ([]byte, error) {
 func (t *transactedStep[T]) recordError(permanent error) error {
 	stored, err := encodeStep(t.codec, nil, permanent)
 	if err == nil {
-		err = t.op.recordStep(t.report.name, stored)
+		err = t.op.recordStep(t.report.name, stored, false)
 	}
 	if err != nil {
 		return fmt.Errorf("step %q: %w: %w", t.report.name, ErrNotRecorded, errors.Join(err, permanent))

@@ -20,14 +20,14 @@ const (
 // A stepRoom is what the steps of a run have used: names, and room in its record.
 type stepRoom struct {
 	names       map[string]bool
-	once        []string      // that are under AtMostOnce, and may have happened
-	count, size int           // of the record, with the steps that this run has begun
-	turns       chan struct{} // has an element for each step in hand
+	once        map[string][]byte // that are under AtMostOnce, and may have happened, as they are stored
+	count, size int               // of the record, with the steps that this run has begun
+	turns       chan struct{}     // has an element for each step in hand
 }
 
 // newStepRoom returns the room of a run that has found these steps.
 func newStepRoom(found map[string][]byte) *stepRoom {
-	r := &stepRoom{names: make(map[string]bool), count: len(found), turns: make(chan struct{}, stepsAtOnce)}
+	r := &stepRoom{names: make(map[string]bool), once: make(map[string][]byte), count: len(found), turns: make(chan struct{}, stepsAtOnce)}
 	for name, stored := range found {
 		r.size += stepSize(name, stored)
 	}

@@ -20,7 +20,7 @@ type Verdict struct {
 	// Instead is what the client gets in place of the run's answer, because of Cause.
 	Instead problem.Code
 	Cause   error
-	once    []string // steps that must not be repeated and may have happened
+	once    map[string][]byte // what is stored of the steps that must not be repeated and may have happened
 	// doubt is the verdict that counts if the transaction of the run was committed after all.
 	doubt *Verdict
 }

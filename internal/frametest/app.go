@@ -42,9 +42,9 @@ type Reply struct {
 	Body    string
 	Trailer http.Header
 	// Outer is what the handler adds to the header of outer handlers, as one does that saves a session.
-	Outer http.Header
-	Chunks  []string
-	Panic   any
+	Outer  http.Header
+	Chunks []string
+	Panic  any
 
 	pause chan struct{}
 }

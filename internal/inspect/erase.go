@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/engine"
+	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/store"
 )
 
@@ -76,10 +78,15 @@ func (f Finder) PlanErasure(ctx context.Context, scope string, held bool) (*Eras
 			return nil, err
 		}
 		for _, e := range page.Entries {
-			if !known[e.Key] {
-				known[e.Key] = true
-				x.add(e, held)
+			if known[e.Key] {
+				continue
 			}
+			known[e.Key] = true
+			spared, err := f[0].Spares(ctx, intent.Key{Record: e.Key}, e.Record, held)
+			if err != nil {
+				return nil, err
+			}
+			x.add(e, spared)
 		}
 		if q.Cursor = page.Next; q.Cursor == "" {
 			break
@@ -95,15 +102,15 @@ func (f Finder) PlanErasure(ctx context.Context, scope string, held bool) (*Eras
 	return x, nil
 }
 
-func (x *Erasure) add(e store.Entry, held bool) {
-	switch rec := e.Record; {
-	case rec.State == store.Claimed && rec.Lease > 0:
+func (x *Erasure) add(e store.Entry, spared engine.Sparing) {
+	switch spared {
+	case engine.InFlight:
 		x.Would.InFlight++
-	case rec.State == store.Held && !held:
+	case engine.InDoubt:
 		x.Would.HeldLeft++
 	default:
-		x.Would.count(rec.State)
-		x.doomed = append(x.doomed, doomed{e.Key, rec.Label, rec.Seen()})
+		x.Would.count(e.Record.State)
+		x.doomed = append(x.doomed, doomed{e.Key, e.Record.Label, e.Record.Seen()})
 	}
 }
 

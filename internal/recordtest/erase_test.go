@@ -2,6 +2,7 @@ package recordtest
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -29,6 +30,14 @@ func TestErase(t *testing.T) {
 			guardtest.ServeRecorder(t, g.Handler(h)).Do(t, guardtest.Call{Key: key, Header: http.Header{"Tenant": {tenant}}})
 		}
 		ends("alice", "held", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
+		ends("alice", "in-doubt", func(w http.ResponseWriter, r *http.Request) { // its failure holds no key, but its step may have happened
+			_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) {
+				return 0, errors.New("the bank does not answer")
+			}, idempotency.AtMostOnce())
+			op, _ := idempotency.FromContext(r.Context())
+			op.SetOutcome(idempotency.NotExecuted)
+			http.Error(w, err.Error(), http.StatusTooManyRequests)
+		})
 		ends("alice", "released", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) })
 		go ends("alice", "running", func(http.ResponseWriter, *http.Request) { <-goOn })
 		synctest.Wait()
@@ -42,20 +51,20 @@ func TestErase(t *testing.T) {
 			require.Equal(t, want, done)
 		}
 		all := found(t, g, idempotency.Finding{Scope: "alice"})
-		erase(idempotency.Erasing{DryRun: true, Held: true}, idempotency.Erased{Completed: 3, Unanswered: 1, Held: 1, InFlight: 1})
+		erase(idempotency.Erasing{DryRun: true, Held: true}, idempotency.Erased{Completed: 3, Unanswered: 2, Held: 1, InFlight: 1})
 		require.ElementsMatch(t, all, found(t, g, idempotency.Finding{Scope: "alice"}))
 		require.Zero(t, events.Count(event.Forgotten))
 
-		erase(idempotency.Erasing{}, idempotency.Erased{Completed: 3, Unanswered: 1, HeldLeft: 1, InFlight: 1})
+		erase(idempotency.Erasing{}, idempotency.Erased{Completed: 3, Unanswered: 1, HeldLeft: 2, InFlight: 1})
 		require.Equal(t, 4, events.Count(event.Forgotten))
 		last := events.All()[len(events.All())-1]
 		require.Equal(t, []string{"ada", "alice has left"}, []string{last.Actor, last.Reason})
-		require.Len(t, found(t, g, idempotency.Finding{Scope: "alice"}), 2)
+		require.Len(t, found(t, g, idempotency.Finding{Scope: "alice"}), 3)
 		require.Len(t, found(t, g, idempotency.Finding{Scope: "bob"}), 1)
 
 		close(goOn)
 		synctest.Wait()
-		erase(idempotency.Erasing{Held: true}, idempotency.Erased{Completed: 1, Held: 1})
+		erase(idempotency.Erasing{Held: true}, idempotency.Erased{Completed: 1, Unanswered: 1, Held: 1})
 		require.Empty(t, found(t, g, idempotency.Finding{Scope: "alice"}))
 		_, err := g.Erase(t.Context(), idempotency.Erasing{})
 		require.ErrorContains(t, err, "give a Scope")

@@ -132,3 +132,27 @@ func TestOuterHandlersMayWriteDuringTheRun(t *testing.T) {
 		}
 	}
 }
+
+// A trailer of an outer handler is sent once, fresh on each answer, and is no handler's.
+func TestPrefixedTrailersOfOuterHandlersAreFresh(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		requests := 0
+		h := record(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set(http.TrailerPrefix+"X-Sum", "42")
+			w.WriteHeader(http.StatusCreated)
+			_, _ = w.Write([]byte("charged"))
+		}))
+		s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			requests++
+			w.Header().Set(http.TrailerPrefix+"X-Request-Id", string(rune('0'+requests)))
+			h.ServeHTTP(w, r)
+		}))
+		for i, request := range []string{"1", "2"} {
+			got := s.Do(t, guardtest.Call{Key: "k"})
+			require.Equal(t, i > 0, got.Replayed())
+			require.Equal(t, []string{request}, got.Trailer.Values("X-Request-Id"))
+			require.Equal(t, []string{"42"}, got.Trailer.Values("X-Sum"))
+		}
+	})
+}

@@ -27,7 +27,8 @@ func (rec *Recorder) takeTrailers() {
 	}
 	for name, values := range rec.header {
 		plain, ok := strings.CutPrefix(name, http.TrailerPrefix)
-		if ok && !rec.diff.rules.isOwn(plain) {
+		was, outer := rec.before[name] // what outer handlers have set is theirs
+		if ok && !(outer && slices.Equal(values, was)) && !rec.diff.rules.isOwn(plain) {
 			trailers = append(trailers, answer.Field{Name: name, Values: slices.Clone(values)})
 		}
 	}

@@ -2,6 +2,7 @@ package runtest
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -73,6 +74,53 @@ func TestNoStepBeginsAfterItsRun(t *testing.T) {
 					require.Equal(t, before, effects)
 				})
 			})
+		}
+	}
+}
+
+// A store goes back to a copy of itself that has the claim of a run, and nothing that came after it: neither the mark of a
+// step, nor its result. The run knows what it has made, and says so again before it gives its claim back.
+func TestStepIsNotRepeatedByAStoreThatWentBack(t *testing.T) {
+	t.Parallel()
+	for recovery, policy := range map[string]idempotency.Recovery{"rerun": idempotency.Rerun, "hold after": idempotency.HoldAfter(3)} {
+		for name, end := range map[string]func(w http.ResponseWriter){
+			"500":   func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) },
+			"429":   func(w http.ResponseWriter) { w.WriteHeader(http.StatusTooManyRequests) },
+			"panic": func(http.ResponseWriter) { panic("expected by the test") },
+		} {
+			for _, result := range []error{nil, errors.New("the bank does not answer")} {
+				t.Run(name+", "+recovery, func(t *testing.T) {
+					t.Parallel()
+					st := guardtest.NewStepFaultStore()
+					st.On("step", func(n int) guardtest.Fault {
+						if kept := result == nil && n > 2 || result != nil && n > 1; kept {
+							return nil
+						}
+						return func(context.Context, func() error) error { return nil } // acknowledged, and lost
+					})
+					effects := 0
+					h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { effects++; return 1, result }, idempotency.AtMostOnce())
+						if op, _ := idempotency.FromContext(r.Context()); op.Attempt() > 1 && result == nil {
+							if err != nil {
+								t.Error(err)
+							}
+							w.WriteHeader(http.StatusCreated)
+							return
+						}
+						end(w)
+					})
+					guarded := guardtest.NewGuard(t, st, idempotency.WithRecovery(policy)).Handler(h)
+					s := guardtest.ServeRecorder(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						defer func() { _ = recover() }()
+						guarded.ServeHTTP(w, r)
+					}))
+					for range 3 {
+						s.Do(t, guardtest.Call{Key: "k"})
+					}
+					require.Equal(t, 1, effects)
+				})
+			}
 		}
 	}
 }
