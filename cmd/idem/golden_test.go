@@ -1,12 +1,25 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
+	"html"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/stretchr/testify/require"
 
+	"example.com/idempotency"
+	"example.com/idempotency/cmd/idem/internal/conform/report"
 	"example.com/idempotency/internal/inspect"
+	"example.com/idempotency/internal/pagetest"
 )
 
 // outputs are the calls whose output is compared, on each store with the same files.
@@ -64,8 +77,7 @@ func TestDecisionsAreTold(t *testing.T) {
 			p, _ := redisPlace(t)
 			s := fill(t, p)
 			args := s.named(d.args)
-			got := p.idem(t, append(args, "-o", format)...)
-			require.Equal(t, inspect.ExitOK, got.code, got.err)
+			got := p.idem(t, append(args, "-o", format)...).exits(t, inspect.ExitOK)
 			requireGolden(t, d.name+extension, stable(got.out+got.err))
 			state := "gone"
 			if rec, err := p.Get(t.Context(), args[1]); err == nil {
@@ -83,14 +95,12 @@ func TestCompletion(t *testing.T) {
 	var all strings.Builder
 	for _, line := range []string{"", "re", "resolve --", "held --", "doctor --", "watch --", "completion "} {
 		words := strings.Split(line, " ")
-		got := call(t, append([]string{"__completeNoDesc"}, words...)...)
-		require.Equal(t, inspect.ExitOK, got.code)
+		got := call(t, append([]string{"__completeNoDesc"}, words...)...).exits(t, inspect.ExitOK)
 		all.WriteString("idem " + line + "\n" + got.out + "\n")
 	}
 	requireGolden(t, "completion.txt", all.String())
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
-		got := call(t, "completion", shell)
-		require.Equal(t, inspect.ExitOK, got.code)
+		got := call(t, "completion", shell).exits(t, inspect.ExitOK)
 		require.Contains(t, got.out, "idem")
 	}
 }
@@ -127,4 +137,194 @@ func TestOutputs(t *testing.T) {
 			}
 		})
 	}
+}
+
+// objects are what a line of -o json and an answer of the console may be, by its type.
+var objects = map[string]any{
+	"now": inspect.Now{}, "group": inspect.Group{}, "decided": inspect.Decided{}, "answer": inspect.ShownAnswer{}, "word": inspect.Word{}, "store": inspect.Store{},
+	"record": inspect.Record{}, "next": next{}, "why": inspect.Story{}, "decision": inspect.Decision{}, "count": count{}, "change": change{}, "check": check{}, "error": inspect.Failure{}, "conformance": report.Report{},
+}
+
+const schemaFile = "../../docs/reference/idem.schema.json"
+
+// The schema in the docs is made from the types that are printed, and all that is printed fits it.
+func TestSchema(t *testing.T) {
+	t.Parallel()
+	whole := jsonschema.Schema{
+		Schema: "https://json-schema.org/draft/2020-12/schema", Title: "A line of idem -o json, or an answer of the console",
+		Description: "Each is one object; type says which. Objects may get more fields.", Defs: map[string]*jsonschema.Schema{},
+	}
+	resolved := map[string]*jsonschema.Resolved{}
+	for name, object := range objects {
+		s, err := jsonschema.ForType(reflect.TypeOf(object), &jsonschema.ForOptions{})
+		require.NoError(t, err)
+		r, err := s.Resolve(nil)
+		require.NoError(t, err)
+		resolved[name] = r
+		open := s.CloneSchemas()
+		open.Properties["type"] = &jsonschema.Schema{Const: jsonschema.Ptr[any](name)}
+		open.AdditionalProperties = nil
+		whole.Defs[name] = open
+	}
+	for _, name := range []string{"record", "next", "why", "decision", "count", "change", "check", "error", "now", "group", "decided", "answer", "word", "store", "conformance"} {
+		whole.OneOf = append(whole.OneOf, &jsonschema.Schema{Ref: "#/$defs/" + name})
+	}
+	text, err := json.MarshalIndent(whole, "", "  ")
+	require.NoError(t, err)
+	text = append(text, '\n')
+	if *write {
+		require.NoError(t, os.WriteFile(schemaFile, text, 0o644))
+	}
+	want, err := os.ReadFile(schemaFile)
+	require.NoError(t, err)
+	require.Equal(t, string(want), string(text), "go test ./cmd/idem -write writes it")
+
+	files, err := filepath.Glob("testdata/*.json")
+	require.NoError(t, err)
+	require.Greater(t, len(files), 20)
+	screens, err := filepath.Glob("../../console/testdata/*.json")
+	require.NoError(t, err)
+	require.Greater(t, len(screens), 20)
+	files = append(files, screens...)
+	seen := map[string]bool{}
+	for _, file := range files {
+		in, err := os.Open(file)
+		require.NoError(t, err)
+		lines := json.NewDecoder(in)
+		for lines.More() {
+			var line map[string]any
+			require.NoError(t, lines.Decode(&line), file)
+			name, _ := line["type"].(string)
+			require.Contains(t, resolved, name, file)
+			require.NoError(t, resolved[name].Validate(line), file)
+			seen[name] = true
+		}
+		require.NoError(t, in.Close())
+	}
+	for name := range objects {
+		require.True(t, seen[name], "no golden file has the type %s", name)
+	}
+}
+
+// The page of the docs shows what the program prints.
+func TestPage(t *testing.T) {
+	text, err := os.ReadFile("../../docs/how-to/command-line.md")
+	require.NoError(t, err)
+	page := string(text)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	dir := t.TempDir()
+	require.NoError(t, os.Symlink(self, filepath.Join(dir, "idem")))
+	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+
+	p, server := redisPlace(t)
+	s := serve(t, p.records)
+	s.post("POST /orders", "order-77", afterStep("ledger"), hold)
+	server.FastForward(12*time.Minute + 20*time.Second)
+	info, err := s.guard.Lookup(t.Context(), idempotency.Key{Scope: "alice", Value: "order-77"})
+	require.NoError(t, err)
+	names := []string{
+		"held/1/0123456789abcdef0123456789abcdef", info.Seen().String(),
+		"2026-11-27T03:12:09Z", info.Started.UTC().Format(time.RFC3339),
+	}
+	t.Setenv("IDEM_REDIS", p.flags[1])
+	for _, mark := range []string{"held", "why", "decide"} {
+		require.Equal(t, 1, pagetest.Converse(t, pagetest.Block(t, page, mark), names...))
+	}
+	require.Equal(t, http.StatusCreated, s.post("POST /orders", "order-77", created, hold).Code)
+
+	file := sqlitePlace(t).flags[1]
+	require.NoError(t, os.Chmod(file, 0o644))
+	got := call(t, "doctor", "--sqlite", file).exits(t, inspect.ExitOK)
+	_, shown, _ := strings.Cut(pagetest.Block(t, page, "doctor"), "\n")
+	loose := func(text string) string { // the time of a call, and so the width of a column
+		text = regexp.MustCompile(`[\d.]+(µ|m)?s a call`).ReplaceAllString(text, "some time a call")
+		return regexp.MustCompile(` {2,}`).ReplaceAllString(text, "  ")
+	}
+	require.Equal(t, loose(shown), loose(got.out))
+}
+
+// The recording has so many columns, and each of its scenes at most so many lines. A character is 7.8 wide.
+const (
+	columns, rows   = 122, 28
+	charW, lineH    = 7.8, 18
+	typed, readable = 1.0, 0.45 // seconds until the output comes, and for each of its lines
+)
+
+// wrap cuts a line as a terminal does.
+func wrap(line string) (all []string) {
+	runes := []rune(line)
+	for len(runes) > columns {
+		all, runes = append(all, string(runes[:columns])), runes[columns:]
+	}
+	return append(all, string(runes))
+}
+
+// draw makes a picture that plays conversations, one after the other, as a terminal has shown them. Where pictures
+// must not move it shows the second.
+func draw(conversations ...string) string {
+	type scene struct {
+		command, output  []string
+		from, shown, end float64
+	}
+	var scenes []scene
+	var now float64
+	for _, text := range conversations {
+		command, output, _ := strings.Cut(strings.TrimSuffix(text, "\n"), "\n")
+		s := scene{command: wrap(command), from: now, shown: now + typed}
+		for line := range strings.SplitSeq(output, "\n") {
+			s.output = append(s.output, wrap(line)...)
+		}
+		now = s.shown + 2 + readable*float64(len(s.output))
+		s.end = now
+		scenes = append(scenes, s)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %d" role="img" aria-labelledby="t">
+<title id="t">A key is held: idem says what happened, and ada decides</title>
+<style>
+text { font: 13px ui-monospace, Menlo, Consolas, monospace; fill: #d5dae3; white-space: pre }
+.c { fill: #7fd1a4 }
+g g { opacity: 0; animation: %.1fs step-end infinite }
+`, charW*columns+32, lineH*rows+32, now)
+	for i, s := range scenes {
+		for part, at := range []float64{s.from, s.shown} {
+			name := fmt.Sprintf("%c%d", "co"[part], i)
+			fmt.Fprintf(&b, "@keyframes %s { 0%% { opacity: 0 } %.2f%% { opacity: 1 } %.2f%% { opacity: 0 } }\n.%[1]s { animation-name: %[1]s }\n", name, at/now*100, s.end/now*100)
+		}
+	}
+	b.WriteString("@media (prefers-reduced-motion) { g g { animation: none } .c1, .o1 { opacity: 1 } }\n</style>\n<rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"#171b23\"/>\n<g>\n")
+	for i, s := range scenes {
+		fmt.Fprintf(&b, "<g class=\"c%d\">\n%s</g>\n<g class=\"o%[1]d\">\n%[3]s</g>\n", i, lines(s.command, 0, ` class="c"`), lines(s.output, len(s.command), ""))
+	}
+	b.WriteString("</g>\n</svg>\n")
+	return b.String()
+}
+
+func lines(all []string, from int, attributes string) string {
+	var b strings.Builder
+	for i, line := range all {
+		if line != "" {
+			fmt.Fprintf(&b, "<text x=\"16\" y=\"%d\"%s>%s</text>\n", 16+lineH*(from+i)+13, attributes, html.EscapeString(line))
+		}
+	}
+	return b.String()
+}
+
+// The recording plays what the page shows, which TestPage runs.
+func TestRecording(t *testing.T) {
+	text, err := os.ReadFile("../../docs/how-to/command-line.md")
+	require.NoError(t, err)
+	var scenes []string
+	for _, mark := range []string{"held", "why", "decide"} {
+		scenes = append(scenes, pagetest.Block(t, string(text), mark))
+	}
+	for _, s := range scenes {
+		n := 0
+		for line := range strings.SplitSeq(s, "\n") {
+			n += len(wrap(line))
+		}
+		require.LessOrEqual(t, n, rows)
+	}
+	requireGolden(t, "../../../docs/images/idem.svg", draw(scenes...))
 }

@@ -41,8 +41,7 @@ func TestFinalIsWhatEveryRetryGets(t *testing.T) {
 				"--status", "201", "--header", "Location: /payouts/1", "--body", `{"id":1}`,
 			})
 			for range 2 { // the reply of the first may have been lost
-				got := p.idem(t, args...)
-				require.Equal(t, inspect.ExitOK, got.code, got.err)
+				p.idem(t, args...).exits(t, inspect.ExitOK)
 			}
 			answer := s.post("POST /payouts", "payout-1", broken, hold)
 			require.Equal(t, http.StatusCreated, answer.Code)
@@ -62,8 +61,7 @@ func TestAnswerOfAFileIsWhatCurlPrints(t *testing.T) {
 		s := serve(t, p.records)
 		s.post("POST /payouts", key, broken, hold)
 		args := s.named([]string{"resolve", "name:" + key, "final", "--seen", "seen:" + key, "--unsealed", "--reason", "x", "--answer", where})
-		got := callWith(t, printed, nil, append(args, p.flags...)...)
-		require.Equal(t, inspect.ExitOK, got.code, got.err)
+		callWith(t, printed, nil, append(args, p.flags...)...).exits(t, inspect.ExitOK)
 		answer := s.post("POST /payouts", key, broken, hold)
 		require.Equal(t, http.StatusCreated, answer.Code)
 		require.Equal(t, "{\"id\":1}\n", answer.Body.String())
@@ -103,8 +101,7 @@ func TestAnswerOfAFileThatIsNotTheAnswer(t *testing.T) {
 	got := resolve("HTTP/1.1 200 OK\r\n\r\n" + strings.Repeat("a", mostAnswer))
 	require.Equal(t, inspect.ExitUsage, got.code)
 	require.Contains(t, got.err, "larger than")
-	got = p.idem(t, append(slices.Clone(args[:len(args)-2]), "--status", "201", "--header", "Content-Encoding: gzip", "--body", "abc")...)
-	require.Equal(t, inspect.ExitUsage, got.code)
+	got = p.idem(t, append(slices.Clone(args[:len(args)-2]), "--status", "201", "--header", "Content-Encoding: gzip", "--body", "abc")...).exits(t, inspect.ExitUsage)
 	require.Contains(t, got.err, "the body is not in it")
 	require.Equal(t, args[4], s.seen("a"), "nothing was written")
 
@@ -141,8 +138,7 @@ func TestTheOthersLetTheNextRequestRun(t *testing.T) {
 		s := serve(t, p.records)
 		s.post("POST /payouts", c.key, c.before, hold)
 		args := s.named([]string{"resolve", "name:" + c.key, c.word, "--seen", "seen:" + c.key, "--reason", "x"})
-		got := p.idem(t, append(args, c.more...)...)
-		require.Equal(t, inspect.ExitOK, got.code, got.err)
+		p.idem(t, append(args, c.more...)...).exits(t, inspect.ExitOK)
 		require.Equal(t, http.StatusCreated, s.post("POST /payouts", c.key, created, hold).Code)
 	}
 }
@@ -153,8 +149,7 @@ func TestForgottenKeyRunsAsTheFirst(t *testing.T) {
 	s := serve(t, p.records)
 	s.post("POST /payouts", "a", broken, hold)
 	name := s.name("a")
-	got := p.idem(t, "forget", name, "--seen", s.seen("a"), "--reason", "a test")
-	require.Equal(t, inspect.ExitOK, got.code, got.err)
+	p.idem(t, "forget", name, "--seen", s.seen("a"), "--reason", "a test").exits(t, inspect.ExitOK)
 	require.False(t, server.Exists("idem:"+name))
 	require.Equal(t, inspect.ExitNotFound, p.idem(t, "why", name).code)
 }
@@ -271,8 +266,7 @@ func TestChangedMeanwhile(t *testing.T) {
 				for _, decide := range [][]string{
 					{"resolve", name, "final", "--status", "200", "--unsealed"}, {"resolve", name, "resume"}, {"resolve", name, "not-executed"}, {"forget", name},
 				} {
-					got := p.idem(t, append(append(decide, "--seen", seen, "--reason", "x"), more...)...)
-					require.Equal(t, inspect.ExitChanged, got.code, "%v %v", decide, more)
+					got := p.idem(t, append(append(decide, "--seen", seen, "--reason", "x"), more...)...).exits(t, inspect.ExitChanged)
 					require.Contains(t, got.err, now)
 				}
 			}
@@ -295,8 +289,7 @@ func TestSealedRoute(t *testing.T) {
 		s := serve(t, p.records, idempotency.WithSealer(sealer), idempotency.WithKeptKeys(c.kept), hold)
 		s.post("POST /payouts", c.key, c.before)
 		name, seen := s.name(c.key), s.seen(c.key)
-		got := p.idem(t, "resolve", name, "final", "--seen", seen, "--reason", "x", "--status", "201", "--unsealed")
-		require.Equal(t, inspect.ExitError, got.code)
+		got := p.idem(t, "resolve", name, "final", "--seen", seen, "--reason", "x", "--status", "201", "--unsealed").exits(t, inspect.ExitError)
 		require.Contains(t, got.err, "the route seals")
 		require.Equal(t, seen, s.seen(c.key))
 		want := inspect.ExitOK // nothing of it has to be read
@@ -358,4 +351,87 @@ func timeout(t *testing.T) (err error) {
 		_, err = g.Lookup(t.Context(), idempotency.Key{Scope: "s", Value: "k"})
 	})
 	return err
+}
+
+// midMinute calls the program with a clock by which records of the last 50 seconds are of one minute.
+func (p place) midMinute(t *testing.T, args ...string) result {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	a := &app{out: &out, errOut: &errOut, env: func(string) string { return "" }, now: func() time.Time { return time.Date(2026, 11, 27, 3, 12, 50, 0, time.UTC) }}
+	code := a.execute(t.Context(), append(args, p.flags...))
+	return result{args, code, out.String(), errOut.String()}
+}
+
+// All that one cause may have is decided at once, and nothing else.
+func TestResolveAlike(t *testing.T) {
+	t.Parallel()
+	for name, make := range places {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := make(t)
+			s := serve(t, p.records)
+			s.post("POST /orders", "order-1", broken, hold)
+			s.post("POST /payouts", "payout-1", afterStep("ledger"), hold)
+			s.post("POST /payouts", "payout-2", broken, hold)
+			s.post("POST /payouts", "payout-3", broken, hold)
+			about := func(word string, more ...string) result {
+				args := append([]string{"resolve", "name:payout-2", word, "--seen", "seen:payout-2", "--reason", "the bank was away", "--actor", "ada"}, more...)
+				return p.midMinute(t, s.named(args)...)
+			}
+			for format, extension := range map[string]string{asTable: ".txt", asJSON: ".json"} {
+				got := about("resume", "--expect", "2", "-o", format)
+				require.Equal(t, inspect.ExitChanged, got.code, got.err)
+				requireGolden(t, "resolve-alike-count"+extension, stable(got.out+got.err))
+				got = about("not-executed", "--expect", "3", "--dry-run", "-o", format)
+				require.Equal(t, inspect.ExitError, got.code, got.err)
+				requireGolden(t, "resolve-alike"+extension, stable(got.out+got.err))
+			}
+			got := p.midMinute(t, s.named([]string{"resolve", "name:payout-2", "resume", "--seen", "seen:payout-3", "--reason", "x", "--expect", "3"})...)
+			require.Equal(t, inspect.ExitChanged, got.code, "what was seen is not there")
+			require.Equal(t, inspect.ExitChanged, about("resume", "--expect", "0").code)
+			for _, key := range []string{"payout-1", "payout-2", "payout-3"} {
+				require.True(t, strings.HasPrefix(s.seen(key), "held/1/"))
+			}
+
+			got = about("not-executed", "--expect", "3")
+			require.Equal(t, inspect.ExitError, got.code, got.err)
+			require.Contains(t, got.out, "Left alone: "+s.name("payout-1"))
+			require.Contains(t, got.err, "left 1 of 3 keys alone")
+			for key, state := range map[string]string{"order-1": "held", "payout-1": "held", "payout-2": "released", "payout-3": "released"} {
+				require.True(t, strings.HasPrefix(s.seen(key), state), key)
+			}
+			require.Equal(t, http.StatusCreated, s.post("POST /payouts", "payout-3", created, hold).Code)
+		})
+	}
+}
+
+// A minute is that of the clock of whoever calls, less the age.
+func TestAlikeIsOfOneMinute(t *testing.T) {
+	t.Parallel()
+	p, server := redisPlace(t)
+	s := serve(t, p.records)
+	s.post("POST /payouts", "before", broken, hold)
+	server.FastForward(time.Minute)
+	s.post("POST /payouts", "a", broken, hold)
+	s.post("POST /payouts", "b", broken, hold)
+	for key, n := range map[string]string{"before": "1", "a": "2"} {
+		got := p.midMinute(t, s.named([]string{"resolve", "name:" + key, "resume", "--dry-run", "--reason", "x", "--expect", n})...)
+		require.Equal(t, inspect.ExitOK, got.code, got.err)
+		require.Contains(t, got.out, s.name(key))
+	}
+}
+
+// A store that goes away ends a decision about several.
+func TestAlikeWithoutAStore(t *testing.T) {
+	t.Parallel()
+	p, server := redisPlace(t)
+	s := serve(t, p.records)
+	s.post("POST /payouts", "a", broken, hold)
+	a := &app{out: new(bytes.Buffer), now: time.Now}
+	r, err := lookInto(t.Context(), &source{records: p.records}, s.name("a"), time.Hour)
+	require.NoError(t, err)
+	server.SetError("LOADING")
+	err = a.decideAlike(t.Context(), &source{records: p.records}, &verdict{}, "resume", r, r.Info.Seen(), 1)
+	require.Equal(t, inspect.ExitUnreachable, codeOf(err), "%v", err)
+	require.NotErrorIs(t, err, store.ErrChanged)
 }
