@@ -16,6 +16,7 @@ import (
 	"unsafe"
 	"weak"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency/internal/guardtest"
@@ -264,9 +265,7 @@ func TestMemoryStoreConcurrentCalls(t *testing.T) {
 					q := store.Query{Holding: random.IntN(2) == 0, Limit: random.IntN(limit)}
 					for {
 						page, err := s.List(ctx, q)
-						if err != nil {
-							t.Errorf("List: %v", err)
-						}
+						assert.NoError(t, err)
 						if q.Cursor = page.Next; q.Cursor == "" || random.IntN(5) == 0 {
 							break
 						}
