@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/store"
 	"example.com/idempotency/stores/pgstore"
 	"example.com/idempotency/stores/pgstore/internal/pgtest"
 )
@@ -104,4 +107,183 @@ func TestRoleNeedsFourRights(t *testing.T) {
 	guardtest.RequireReplay(t, <-first, server.Do(t, guardtest.Call{Key: "k"}))
 	_, err = store.Sweep(t.Context(), 1)
 	require.NoError(t, err)
+}
+
+// This file is about tables of earlier and of later versions. Each version has a dump by pg_dump in testdata, with
+// a record that is completed, one that is held, and one that is claimed and held when its lease ends.
+
+// restored returns a pool to a database that is as the dump of a version.
+func restored(t *testing.T, version int) *pgxpool.Pool {
+	admin, name := pgtest.Shared(t).Pool(t), fmt.Sprintf("version_%d", tables.Add(1))
+	_, err := admin.Exec(t.Context(), "CREATE DATABASE "+name)
+	require.NoError(t, err)
+	config := admin.Config()
+	config.ConnConfig.Database = name
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	if version == 0 {
+		return pool
+	}
+	dump, err := os.ReadFile(fmt.Sprintf("testdata/forms/schema/v%d/dump.sql", version))
+	require.NoError(t, err, "each version has a dump")
+	conn, err := pool.Acquire(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = conn.Hijack().Close(context.Background()) }() // the dump has settings
+	_, err = conn.Exec(t.Context(), string(dump))
+	require.NoError(t, err)
+	return pool
+}
+
+// described returns what the catalogue says of the table, its indexes and its view.
+func described(t *testing.T, pool *pgxpool.Pool) (all string) {
+	require.NoError(t, pool.QueryRow(t.Context(), `SELECT concat_ws(E'\n',
+		(SELECT string_agg(concat_ws(' ', attname, format_type(atttypid, atttypmod), attcollation::regcollation, attnotnull, attgenerated), E'\n' ORDER BY attnum)
+			FROM pg_attribute WHERE attrelid = 'idempotency_records'::regclass AND attnum > 0 AND NOT attisdropped),
+		(SELECT string_agg(pg_get_indexdef(indexrelid), E'\n' ORDER BY indexrelid::regclass::text) FROM pg_index WHERE indrelid = 'idempotency_records'::regclass),
+		(SELECT reloptions::text FROM pg_class WHERE oid = 'idempotency_records'::regclass),
+		pg_get_viewdef('idempotency_keys'::regclass), obj_description('idempotency_records'::regclass))`).Scan(&all))
+	return all
+}
+
+// A table of each version becomes one of this version, while programs use it, and its records stay. Programs of
+// this version use it before that, too.
+func TestMigrateFromEachVersion(t *testing.T) {
+	t.Parallel()
+	fresh := restored(t, 0)
+	require.NoError(t, pgstore.Migrate(t.Context(), fresh))
+	for version := 1; version <= pgstore.Version(); version++ {
+		t.Run(fmt.Sprint(version), func(t *testing.T) {
+			for how, migrate := range map[string]func(t *testing.T, pool *pgxpool.Pool) error{
+				"Migrate": func(t *testing.T, pool *pgxpool.Pool) error { return pgstore.Migrate(t.Context(), pool) },
+				"SQL": func(t *testing.T, pool *pgxpool.Pool) error {
+					sql, err := pgstore.MigrationSQL(version)
+					require.NoError(t, err)
+					_, err = pool.Exec(t.Context(), sql)
+					return err
+				},
+			} {
+				pool := restored(t, version)
+				s, err := pgstore.New(t.Context(), pool)
+				require.NoError(t, err)
+				t.Cleanup(s.Close)
+				program, err := pool.Begin(t.Context())
+				require.NoError(t, err)
+				_, err = program.Exec(t.Context(), "UPDATE idempotency_records SET label = label || '!'")
+				require.NoError(t, err)
+				_, err = pool.Exec(t.Context(), "ALTER DATABASE "+pool.Config().ConnConfig.Database+" SET lock_timeout = '10s'")
+				require.NoError(t, err)
+				pool.Reset()
+				require.NoError(t, migrate(t, pool), how)
+				require.NoError(t, program.Commit(t.Context()))
+				require.Equal(t, described(t, fresh), described(t, pool), how)
+				require.NoError(t, pgstore.Migrate(t.Context(), pool), "there is nothing to do")
+
+				done := store.Claim{Owner: store.Owner{9}, Fingerprint: store.Fingerprint{1}, Lease: time.Minute, Retention: time.Hour}
+				r := guardtest.Claim(t, s, "done", done)
+				require.Equal(t, "the answer", string(r.Answer))
+				for _, key := range []string{"held", "claimed"} {
+					r = guardtest.Get(t, s, key)
+					require.Equal(t, store.Held, r.State, key)
+				}
+			}
+		})
+	}
+}
+
+// A table of a later version is used if its comment allows that, and left as it is.
+func TestLaterVersion(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Shared(t).Pool(t)
+	for _, since := range []int{pgstore.Version(), pgstore.Version() + 1} {
+		st, table := newStore(t, pool)
+		st.Close()
+		comment := fmt.Sprintf("idempotency: schema %d, for programs of schema %d or later", pgstore.Version()+1, since)
+		_, err := pool.Exec(t.Context(), "COMMENT ON TABLE "+table+" IS '"+comment+" (see ticket 7)'")
+		require.NoError(t, err)
+		opt, refused := pgstore.WithTable(table), "update the program"
+		st, err = pgstore.New(t.Context(), pool, opt)
+		if since > pgstore.Version() {
+			require.ErrorContains(t, err, refused)
+			require.ErrorContains(t, pgstore.Migrate(t.Context(), pool, opt), refused)
+			continue
+		}
+		require.NoError(t, err)
+		st.Close()
+		require.NoError(t, pgstore.Migrate(t.Context(), pool, opt))
+		var said string
+		require.NoError(t, pool.QueryRow(t.Context(), "SELECT obj_description($1::regclass)", table).Scan(&said))
+		require.Contains(t, said, comment)
+	}
+}
+
+// What cannot be migrated from is refused.
+func TestMigrationSQL(t *testing.T) {
+	t.Parallel()
+	for _, from := range []int{-1, pgstore.Version() + 1} {
+		_, err := pgstore.MigrationSQL(from)
+		require.ErrorContains(t, err, "version")
+	}
+	_, err := pgstore.MigrationSQL(0, pgstore.WithTable("a.b.c"))
+	require.Error(t, err)
+	sql, err := pgstore.MigrationSQL(0, nil)
+	require.NoError(t, err)
+	bare := func(sql string) string { return strings.ReplaceAll(sql, `"`, "") }
+	require.True(t, strings.HasSuffix(bare(pgstore.Schema), "\n"+bare(sql)), sql)
+}
+
+// The view says what a record is, to a role that may not read the table, and shows nothing that is secret.
+func TestViewOfTheKeys(t *testing.T) {
+	t.Parallel()
+	admin := pgtest.Shared(t).Pool(t)
+	s, table := newStore(t, admin)
+	later := clock(t, admin, table)
+	claim := func(key string, lease time.Duration, hold bool) store.Claim {
+		c := newClaim()
+		c.Lease, c.Hold, c.HoldEnds, c.Label, c.SealedKey = lease, hold, true, "POST /orders", []byte("secret")
+		guardtest.Claim(t, s, key, c)
+		return c
+	}
+	claim("expired", time.Minute, false)
+	later(2 * time.Hour) // the retention is one
+	claim("lapsed", time.Minute, false)
+	claim("held by lapse", time.Minute, true)
+	require.NoError(t, s.Hold(t.Context(), "held", claim("held", time.Minute, true).Owner))
+	later(2 * time.Minute)
+	claim("running", time.Hour, false)
+	claim("running long", 1<<62, false)
+	require.NoError(t, s.Complete(t.Context(), "completed", claim("completed", time.Minute, false).Owner,
+		store.Completion{Status: 201, Answer: []byte("answer"), TTL: time.Hour}))
+	require.NoError(t, s.Release(t.Context(), "released", claim("released", time.Minute, false).Owner, store.Release{}))
+
+	_, err := admin.Exec(t.Context(), "CREATE ROLE support_"+table+" LOGIN; GRANT SELECT ON "+table+"_keys TO support_"+table)
+	require.NoError(t, err)
+	config := admin.Config()
+	config.ConnConfig.User = "support_" + table
+	support, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(support.Close)
+	_, err = support.Exec(t.Context(), "SELECT FROM "+table)
+	require.ErrorContains(t, err, "permission denied")
+
+	rows, err := support.Query(t.Context(), "SELECT * FROM "+table+"_keys")
+	require.NoError(t, err)
+	keys, err := pgx.CollectRows(rows, pgx.RowToMap)
+	require.NoError(t, err)
+	want := map[string]string{
+		"expired": "expired", "lapsed": "lapsed", "held by lapse": "held", "held": "held", "running": "running", "running long": "running",
+		"completed": "completed", "released": "released",
+	}
+	require.Len(t, keys, len(want))
+	for _, k := range keys {
+		key := k["key"].(string)
+		require.Equal(t, want[key], k["state"], key)
+		require.Equal(t, "POST /orders", k["route"])
+		require.NotNil(t, k["expires"])
+		require.Positive(t, k["stored_bytes"])
+		require.Equal(t, key == "completed", k["answer_bytes"] != nil, key)
+		for _, secret := range []string{"owner", "fingerprint", "answer", "sealed_key", "steps", "notes"} {
+			require.NotContains(t, k, secret)
+		}
+	}
 }
