@@ -3,6 +3,7 @@ package guardtest
 import (
 	"net/http"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -49,6 +50,14 @@ func OnEachRecovery(t *testing.T, f func(t *testing.T, recovery idempotency.Opti
 	for recovery, unknown := range map[idempotency.Recovery]Fate{idempotency.Rerun: RunsNext, idempotency.Hold: IsHeld} {
 		t.Run(recovery.String(), func(t *testing.T) { f(t, idempotency.WithRecovery(recovery), unknown) })
 	}
+}
+
+// OnEachRecoveryInBubble is [OnEachRecovery] with a bubble of [synctest] for each policy.
+func OnEachRecoveryInBubble(t *testing.T, f func(t *testing.T, recovery idempotency.Option, unknown Fate)) {
+	t.Helper()
+	OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown Fate) {
+		synctest.Test(t, func(t *testing.T) { f(t, recovery, unknown) })
+	})
 }
 
 // HeldKey is the key of a [Call] whose Key is "k".

@@ -204,33 +204,31 @@ func TestOutageAfterALateClaimHoldsNothing(t *testing.T) {
 func TestShutdownDoesNotWaitForGhosts(t *testing.T) {
 	t.Parallel()
 	guardtest.Each(t, map[string]guardtest.Fault{"refused": guardtest.Refuse, "hanging": guardtest.Hang}, func(t *testing.T, fault guardtest.Fault) {
-		guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
-			synctest.Test(t, func(t *testing.T) {
-				const lease = 20 * time.Second
-				h := guardtest.Answering(0, "done")
-				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery, idempotency.WithLease(lease))
-				p.Store.Fail(fault)
-				p.Do(t, guardtest.Call{Key: "k"})
-				time.Sleep(30 * time.Minute)
-				require.Equal(t, idempotency.Stats{GivingBack: 1}, p.Guard.Stats())
-				require.Zero(t, p.Events.Count(event.ClaimLeft), "the store may still come back")
+		guardtest.OnEachRecoveryInBubble(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
+			const lease = 20 * time.Second
+			h := guardtest.Answering(0, "done")
+			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery, idempotency.WithLease(lease))
+			p.Store.Fail(fault)
+			p.Do(t, guardtest.Call{Key: "k"})
+			time.Sleep(30 * time.Minute)
+			require.Equal(t, idempotency.Stats{GivingBack: 1}, p.Guard.Stats())
+			require.Zero(t, p.Events.Count(event.ClaimLeft), "the store may still come back")
 
-				start := time.Now()
-				require.NoError(t, p.Guard.Shutdown(context.Background()))
-				require.LessOrEqual(t, time.Since(start), lease)
-				require.Greater(t, time.Since(start), lease/2, "it has had its time")
-				require.Equal(t, 1, p.Events.Count(event.ClaimLeft))
-				synctest.Wait()
-				require.Zero(t, p.Guard.Stats())
-				require.Zero(t, h.Runs.Load())
-				for _, e := range p.Events.All() {
-					if e.Kind == event.ClaimLeft {
-						require.NotEmpty(t, e.Record)
-						require.ErrorIs(t, e.Err, idempotency.ErrShutdown)
-						require.Equal(t, unknown == guardtest.IsHeld, strings.Contains(e.Err.Error(), "held"))
-					}
+			start := time.Now()
+			require.NoError(t, p.Guard.Shutdown(context.Background()))
+			require.LessOrEqual(t, time.Since(start), lease)
+			require.Greater(t, time.Since(start), lease/2, "it has had its time")
+			require.Equal(t, 1, p.Events.Count(event.ClaimLeft))
+			synctest.Wait()
+			require.Zero(t, p.Guard.Stats())
+			require.Zero(t, h.Runs.Load())
+			for _, e := range p.Events.All() {
+				if e.Kind == event.ClaimLeft {
+					require.NotEmpty(t, e.Record)
+					require.ErrorIs(t, e.Err, idempotency.ErrShutdown)
+					require.Equal(t, unknown == guardtest.IsHeld, strings.Contains(e.Err.Error(), "held"))
 				}
-			})
+			}
 		})
 	})
 }
@@ -239,17 +237,15 @@ func TestShutdownDoesNotWaitForGhosts(t *testing.T) {
 // claim, and so it is given back like any other ghost.
 func TestRecordWithAnErrorMeansNothing(t *testing.T) {
 	t.Parallel()
-	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
-		synctest.Test(t, func(t *testing.T) {
-			st := &talkativeStore{Store: idempotency.NewMemoryStore(), fails: true}
-			h := guardtest.Answering(0, "done")
-			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st, recovery).Handler(h))
-			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
-			synctest.Wait()
-			st.fails = false
-			require.Equal(t, "done", s.Do(t, guardtest.Call{Key: "k"}).Body)
-			require.EqualValues(t, 1, h.Runs.Load())
-		})
+	guardtest.OnEachRecoveryInBubble(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
+		st := &talkativeStore{Store: idempotency.NewMemoryStore(), fails: true}
+		h := guardtest.Answering(0, "done")
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st, recovery).Handler(h))
+		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
+		synctest.Wait()
+		st.fails = false
+		require.Equal(t, "done", s.Do(t, guardtest.Call{Key: "k"}).Body)
+		require.EqualValues(t, 1, h.Runs.Load())
 	})
 }
 

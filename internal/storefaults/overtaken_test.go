@@ -396,8 +396,7 @@ func takeAway(t testing.TB, st *idempotency.MemoryStore, other store.Owner, diff
 	name, rec := page.Entries[0].Key, page.Entries[0].Record
 	require.NoError(t, st.Release(t.Context(), name, rec.Owner, store.Release{Undone: true, Unbind: true}))
 	differ(&rec.Fingerprint)
-	rec, err = st.Claim(t.Context(), name, store.Claim{Owner: other, Fingerprint: rec.Fingerprint, Lease: time.Minute, Retention: time.Hour})
-	require.NoError(t, err)
+	rec = guardtest.Claim(t, st, name, store.Claim{Owner: other, Fingerprint: rec.Fingerprint, Lease: time.Minute, Retention: time.Hour})
 	require.True(t, rec.Mine)
 	return name
 }

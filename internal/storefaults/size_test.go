@@ -68,35 +68,33 @@ func TestAnswerThatTheStoreDoesNotTakeIsNotKept(t *testing.T) {
 		"refused without a reason": {func(s *guardtest.FaultStore) { s.RefuseAbove(mebibyte, down) }, time.Second, 7, down},
 		"too slow":                 {func(s *guardtest.FaultStore) { s.Throttle(64 << 10) }, 5 * time.Second, 8, nil},
 	}, func(t *testing.T, tt row) {
-		guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
-			synctest.Test(t, func(t *testing.T) {
-				h := answeringBytes(2 * mebibyte)
-				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery,
-					idempotency.WithLimits(idempotency.Limits{ResponseBody: 4 * mebibyte}), idempotency.WithTTL(48*time.Hour), idempotency.WithRetention(time.Hour))
-				tt.limit(p.Store)
-				start := time.Now()
-				first := p.Do(t, guardtest.Call{Key: "k"})
-				require.Len(t, first.Body, 2*mebibyte, "the client of the run gets all of it")
-				require.LessOrEqual(t, time.Since(start), tt.within)
+		guardtest.OnEachRecoveryInBubble(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
+			h := answeringBytes(2 * mebibyte)
+			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery,
+				idempotency.WithLimits(idempotency.Limits{ResponseBody: 4 * mebibyte}), idempotency.WithTTL(48*time.Hour), idempotency.WithRetention(time.Hour))
+			tt.limit(p.Store)
+			start := time.Now()
+			first := p.Do(t, guardtest.Call{Key: "k"})
+			require.Len(t, first.Body, 2*mebibyte, "the client of the run gets all of it")
+			require.LessOrEqual(t, time.Since(start), tt.within)
 
-				time.Sleep(2 * time.Hour)
-				again := p.Do(t, guardtest.Call{Key: "k"})
-				require.EqualValues(t, 1, h.Runs.Load(), "the handler ran again after the retention")
-				guardtest.RequireProblem(t, again, http.StatusConflict, problem.ResponseNotKept)
-				require.Equal(t, http.StatusCreated, again.Problem.OriginalStatus)
-				require.Equal(t, "/charges/1", again.Problem.OriginalLocation)
-				require.LessOrEqual(t, p.Store.Count("complete"), tt.calls)
-				require.Equal(t, 1, p.Events.Count(event.NotKept))
-				for _, e := range p.Events.All() {
-					if e.Kind == event.NotKept {
-						require.Error(t, e.Err)
-						require.True(t, tt.cause == nil || errors.Is(e.Err, tt.cause), "%v", e.Err)
-						require.Equal(t, http.StatusCreated, e.Status)
-						require.EqualValues(t, 2*mebibyte, e.Size)
-					}
+			time.Sleep(2 * time.Hour)
+			again := p.Do(t, guardtest.Call{Key: "k"})
+			require.EqualValues(t, 1, h.Runs.Load(), "the handler ran again after the retention")
+			guardtest.RequireProblem(t, again, http.StatusConflict, problem.ResponseNotKept)
+			require.Equal(t, http.StatusCreated, again.Problem.OriginalStatus)
+			require.Equal(t, "/charges/1", again.Problem.OriginalLocation)
+			require.LessOrEqual(t, p.Store.Count("complete"), tt.calls)
+			require.Equal(t, 1, p.Events.Count(event.NotKept))
+			for _, e := range p.Events.All() {
+				if e.Kind == event.NotKept {
+					require.Error(t, e.Err)
+					require.True(t, tt.cause == nil || errors.Is(e.Err, tt.cause), "%v", e.Err)
+					require.Equal(t, http.StatusCreated, e.Status)
+					require.EqualValues(t, 2*mebibyte, e.Size)
 				}
-				p.RequireQuiet(t)
-			})
+			}
+			p.RequireQuiet(t)
 		})
 	})
 }
@@ -144,21 +142,19 @@ func TestAnswerOutlivesAStoreThatFailsNowAndThen(t *testing.T) {
 		"five in a row":       {guardtest.First(5, guardtest.Refuse), guardtest.Always(nil)},
 		"with a renewal each": {guardtest.First(20, guardtest.Refuse), every(5)},
 	}, func(t *testing.T, tt row) {
-		guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
-			synctest.Test(t, func(t *testing.T) {
-				h := answeringBytes(mebibyte / 2)
-				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery)
-				p.Store.On("complete", tt.complete)
-				p.Store.On("renew", tt.renew)
-				require.Len(t, p.Do(t, guardtest.Call{Key: "k"}).Body, mebibyte/2)
-				time.Sleep(2 * time.Minute)
-				again := p.Do(t, guardtest.Call{Key: "k"})
-				require.True(t, again.Replayed(), "status %d, %s", again.Status, again.Body)
-				require.Len(t, again.Body, mebibyte/2)
-				require.EqualValues(t, 1, h.Runs.Load())
-				require.Zero(t, p.Events.Count(event.NotKept))
-				p.RequireQuiet(t)
-			})
+		guardtest.OnEachRecoveryInBubble(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
+			h := answeringBytes(mebibyte / 2)
+			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery)
+			p.Store.On("complete", tt.complete)
+			p.Store.On("renew", tt.renew)
+			require.Len(t, p.Do(t, guardtest.Call{Key: "k"}).Body, mebibyte/2)
+			time.Sleep(2 * time.Minute)
+			again := p.Do(t, guardtest.Call{Key: "k"})
+			require.True(t, again.Replayed(), "status %d, %s", again.Status, again.Body)
+			require.Len(t, again.Body, mebibyte/2)
+			require.EqualValues(t, 1, h.Runs.Load())
+			require.Zero(t, p.Events.Count(event.NotKept))
+			p.RequireQuiet(t)
 		})
 	})
 }
@@ -190,39 +186,37 @@ func TestResultThatIsNotKept(t *testing.T) {
 		"by the store": {func(s *guardtest.FaultStore) { s.RefuseAbove(mebibyte/4, store.ErrTooLarge) }, nil, 1},
 		"by the guard": {func(*guardtest.FaultStore) {}, []idempotency.Option{idempotency.WithLimits(idempotency.Limits{ResponseBody: mebibyte / 4})}, 0},
 	}, func(t *testing.T, tt row) {
-		guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
-			synctest.Test(t, func(t *testing.T) {
-				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), &guardtest.Counter{}, append(tt.opts, recovery)...)
-				tt.limit(p.Store)
-				runs, invoice := 0, idempotency.Key{Scope: "acme", Value: "invoice"}
-				do := func(failure error) (string, idempotency.Result, error) {
-					return idempotency.Do(t.Context(), p.Guard, invoice, func(context.Context) (string, error) {
-						runs++
-						return large, failure
-					})
-				}
-				got, result, err := do(nil)
-				require.NoError(t, err)
-				require.Equal(t, large, got)
-				require.Equal(t, idempotency.Result{Attempt: 1, Outcome: idempotency.Final}, result)
-				require.Equal(t, tt.event, p.Events.Count(event.NotKept))
+		guardtest.OnEachRecoveryInBubble(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
+			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), &guardtest.Counter{}, append(tt.opts, recovery)...)
+			tt.limit(p.Store)
+			runs, invoice := 0, idempotency.Key{Scope: "acme", Value: "invoice"}
+			do := func(failure error) (string, idempotency.Result, error) {
+				return idempotency.Do(t.Context(), p.Guard, invoice, func(context.Context) (string, error) {
+					runs++
+					return large, failure
+				})
+			}
+			got, result, err := do(nil)
+			require.NoError(t, err)
+			require.Equal(t, large, got)
+			require.Equal(t, idempotency.Result{Attempt: 1, Outcome: idempotency.Final}, result)
+			require.Equal(t, tt.event, p.Events.Count(event.NotKept))
 
-				got, result, err = do(nil)
-				require.ErrorIs(t, err, idempotency.ErrResultNotKept)
-				require.Empty(t, got)
-				require.Equal(t, idempotency.Result{Attempt: 1, Outcome: idempotency.Final, Code: problem.ResponseNotKept}, result)
-				require.Equal(t, 1, runs)
+			got, result, err = do(nil)
+			require.ErrorIs(t, err, idempotency.ErrResultNotKept)
+			require.Empty(t, got)
+			require.Equal(t, idempotency.Result{Attempt: 1, Outcome: idempotency.Final, Code: problem.ResponseNotKept}, result)
+			require.Equal(t, 1, runs)
 
-				// Of a permanent error, the beginning of the text is kept.
-				invoice.Value = "declined"
-				_, _, err = do(idempotency.Permanent(errors.New("declined: " + large)))
-				require.ErrorContains(t, err, large)
-				_, _, err = do(nil)
-				require.ErrorContains(t, err, "declined: xxx")
-				require.Less(t, len(err.Error()), 8<<10)
-				require.True(t, idempotency.IsPermanent(err))
-				require.Equal(t, 2, runs)
-			})
+			// Of a permanent error, the beginning of the text is kept.
+			invoice.Value = "declined"
+			_, _, err = do(idempotency.Permanent(errors.New("declined: " + large)))
+			require.ErrorContains(t, err, large)
+			_, _, err = do(nil)
+			require.ErrorContains(t, err, "declined: xxx")
+			require.Less(t, len(err.Error()), 8<<10)
+			require.True(t, idempotency.IsPermanent(err))
+			require.Equal(t, 2, runs)
 		})
 	})
 }

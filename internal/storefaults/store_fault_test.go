@@ -139,21 +139,19 @@ func TestGhostClaimIsGivenBack(t *testing.T) {
 		"executed late":               {guardtest.First(1, guardtest.Late(5*time.Second)), nil, 7 * time.Second},
 		"executed very late":          {guardtest.First(1, guardtest.Late(20*time.Second)), nil, 22 * time.Second},
 	}, func(t *testing.T, tt row) {
-		guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
-			synctest.Test(t, func(t *testing.T) {
-				h := guardtest.Answering(0, "done")
-				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery)
-				p.Store.On("claim", tt.claim)
-				p.Store.On("release", tt.release)
-				start := time.Now()
-				guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
-				require.LessOrEqual(t, time.Since(start), 2*time.Second)
-				time.Sleep(tt.after - time.Since(start))
-				synctest.Wait()
-				require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "k"}).Body)
-				require.EqualValues(t, 1, h.Runs.Load())
-				p.RequireQuiet(t)
-			})
+		guardtest.OnEachRecoveryInBubble(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
+			h := guardtest.Answering(0, "done")
+			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery)
+			p.Store.On("claim", tt.claim)
+			p.Store.On("release", tt.release)
+			start := time.Now()
+			guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
+			require.LessOrEqual(t, time.Since(start), 2*time.Second)
+			time.Sleep(tt.after - time.Since(start))
+			synctest.Wait()
+			require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "k"}).Body)
+			require.EqualValues(t, 1, h.Runs.Load())
+			p.RequireQuiet(t)
 		})
 	})
 }
