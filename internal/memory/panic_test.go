@@ -39,8 +39,7 @@ func TestMemoryStoreKeepsNoLockAfterAPanic(t *testing.T) {
 	}, func(t *testing.T, call func(ctx context.Context, s *memory.Store)) {
 		s, c := memory.New(memory.Config{MaxEntries: 1}), c
 		c.Hold = true
-		_, err := s.Claim(t.Context(), key, c)
-		require.NoError(t, err)
+		guardtest.Claim(t, s, key, c)
 		s.Break()
 		require.Panics(t, func() { call(t.Context(), s) })
 		require.Zero(t, s.Locked())
