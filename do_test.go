@@ -167,44 +167,40 @@ func TestDoRefusals(t *testing.T) {
 // over a record that cannot be read.
 func TestDoWithoutItsStore(t *testing.T) {
 	t.Parallel()
-	for name, tt := range map[string]struct {
+	type row struct {
 		opt  idempotency.Option
 		err  error
 		runs int
-	}{
+	}
+	guardtest.EachInBubble(t, map[string]row{
 		"away":                   {nil, guardtest.ErrDown, 0},
 		"away, fails open":       {idempotency.WithFailOpen(true), guardtest.ErrDown, 1},
 		"unreadable":             {nil, idempotency.ErrCorrupt, 0},
 		"unreadable, fails open": {idempotency.WithFailOpen(true), idempotency.ErrCorrupt, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				store := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
-				store.On("claim", guardtest.Always(guardtest.FailWith(tt.err)))
-				seen := &guardtest.Events{}
-				g := guardtest.NewGuard(t, store, tt.opt, idempotency.WithObserver(seen.Observe))
-				runs := 0
-				got, result, err := idempotency.Do(t.Context(), g, invoiceKey, func(ctx context.Context) (string, error) {
-					runs++
-					if _, ok := idempotency.FromContext(ctx); ok {
-						t.Error("an unprotected run has an operation")
-					}
-					return "done", nil
-				})
-				require.Equal(t, tt.runs, runs)
-				if runs == 0 {
-					require.ErrorIs(t, err, tt.err)
-					require.Empty(t, got)
-					return
-				}
-				require.NoError(t, err)
-				require.Equal(t, "done", got)
-				require.Equal(t, idempotency.Result{Attempt: 1}, result)
-				require.Contains(t, seen.Kinds(), event.FailOpen)
-			})
+	}, func(t *testing.T, tt row) {
+		store := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
+		store.On("claim", guardtest.Always(guardtest.FailWith(tt.err)))
+		seen := &guardtest.Events{}
+		g := guardtest.NewGuard(t, store, tt.opt, idempotency.WithObserver(seen.Observe))
+		runs := 0
+		got, result, err := idempotency.Do(t.Context(), g, invoiceKey, func(ctx context.Context) (string, error) {
+			runs++
+			if _, ok := idempotency.FromContext(ctx); ok {
+				t.Error("an unprotected run has an operation")
+			}
+			return "done", nil
 		})
-	}
+		require.Equal(t, tt.runs, runs)
+		if runs == 0 {
+			require.ErrorIs(t, err, tt.err)
+			require.Empty(t, got)
+			return
+		}
+		require.NoError(t, err)
+		require.Equal(t, "done", got)
+		require.Equal(t, idempotency.Result{Attempt: 1}, result)
+		require.Contains(t, seen.Kinds(), event.FailOpen)
+	})
 }
 
 // A value whose type cannot be encoded has happened all the same.
@@ -278,27 +274,6 @@ func TestDoOfAnotherTypeReturnsNothing(t *testing.T) {
 	require.ErrorIs(t, err, idempotency.ErrCorrupt)
 	require.Zero(t, got)
 	require.Equal(t, 1, events.Count(event.Corrupt))
-}
-
-func TestDoWaits(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute))
-		var runs atomic.Int32
-		var all sync.WaitGroup
-		for range 50 {
-			all.Go(func() {
-				got, _, err := idempotency.Do(t.Context(), g, invoiceKey, func(context.Context) (int32, error) {
-					time.Sleep(50 * time.Second)
-					return runs.Add(1), nil
-				})
-				if err != nil || got != 1 {
-					t.Errorf("%d, %v", got, err)
-				}
-			})
-		}
-		all.Wait()
-	})
 }
 
 // Who has to stop waiting is told both: that there is a run, and why there is no waiting for
@@ -435,11 +410,12 @@ func TestJudgedValueDecides(t *testing.T) {
 	}
 	chosen := idempotency.WithOutcome(idempotency.DefaultOutcome)
 	final, undone, unknown := verdict{Says: idempotency.Final}, verdict{Says: idempotency.NotExecuted}, verdict{Says: idempotency.Unknown}
-	for name, tt := range map[string]struct {
+	type row struct {
 		f    func(context.Context) (verdict, error)
 		opts []idempotency.Option
 		want idempotency.Outcome
-	}{
+	}
+	guardtest.Each(t, map[string]row{
 		"final":                      {f: returns(final), want: idempotency.Final},
 		"not executed":               {f: returns(undone), want: idempotency.NotExecuted},
 		"unknown":                    {f: returns(unknown), want: idempotency.Unknown},
@@ -451,20 +427,17 @@ func TestJudgedValueDecides(t *testing.T) {
 			op.SetOutcome(idempotency.Final)
 			return unknown, nil
 		}, want: idempotency.Final},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), tt.opts...)
-			got, result := do(t, g, tt.f)
-			require.Equal(t, idempotency.Result{Attempt: 1, Outcome: tt.want}, result)
-			_, result = do(t, g, returns(verdict{Says: idempotency.Final, Text: "second"}))
-			require.Equal(t, idempotency.Result{
-				Replayed: tt.want == idempotency.Final, Attempt: result.Attempt, Outcome: idempotency.Final,
-			}, result)
-			require.Equal(t, tt.want == idempotency.Final, result.Attempt == 1)
-			require.Empty(t, got.Text)
-		})
-	}
+	}, func(t *testing.T, tt row) {
+		g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), tt.opts...)
+		got, result := do(t, g, tt.f)
+		require.Equal(t, idempotency.Result{Attempt: 1, Outcome: tt.want}, result)
+		_, result = do(t, g, returns(verdict{Says: idempotency.Final, Text: "second"}))
+		require.Equal(t, idempotency.Result{
+			Replayed: tt.want == idempotency.Final, Attempt: result.Attempt, Outcome: idempotency.Final,
+		}, result)
+		require.Equal(t, tt.want == idempotency.Final, result.Attempt == 1)
+		require.Empty(t, got.Text)
+	})
 	t.Run("held", func(t *testing.T) {
 		t.Parallel()
 		g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold))

@@ -29,9 +29,7 @@ func fingerprint(t *testing.T, fp idempotency.FingerprintFunc, method, target, b
 		r.Header.Add(name, value)
 	}
 	got, err := fp(r, []byte(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return got
 }
 
@@ -48,9 +46,7 @@ func TestFingerprintsCountTheRequest(t *testing.T) {
 		base := fingerprint(t, fp, "POST", "http://a.test/x%2Fy?q=1", body, isJSON)
 		same := fingerprint(t, fp, "POST", "https://b.test:8443/x%2Fy?q=1", body, isJSON,
 			"Traceparent: 00-1-2-01", "Authorization: Bearer t", "Cookie: a=b", "User-Agent: retry/2")
-		if same != base {
-			t.Errorf("%s: host or other fields count", name)
-		}
+		require.Equal(t, base, same, "%s: host or other fields count", name)
 		for change, other := range map[string]idempotency.Fingerprint{
 			"method":           fingerprint(t, fp, "PATCH", "http://a.test/x%2Fy?q=1", body, isJSON),
 			"path":             fingerprint(t, fp, "POST", "http://a.test/x%2Fz?q=1", body, isJSON),
@@ -66,9 +62,7 @@ func TestFingerprintsCountTheRequest(t *testing.T) {
 			"nothing in body":  fingerprint(t, fp, "POST", "http://a.test/x%2Fy?q=1", "", isJSON),
 			"everything moved": fingerprint(t, fp, "POST", "http://a.test/x%2Fy", "q=1"+body, isJSON),
 		} {
-			if other == base {
-				t.Errorf("%s: %s does not count", name, change)
-			}
+			require.NotEqual(t, base, other, "%s: %s does not count", name, change)
 		}
 	}
 }
@@ -79,9 +73,7 @@ func TestFingerprintsCountATargetWithoutPath(t *testing.T) {
 	seen := map[idempotency.Fingerprint]string{}
 	for _, target := range []string{"mailto:a@b.test", "mailto:c@d.test", "tel:a@b.test", "mailto:*", "*", "http://a.test"} {
 		fp := fingerprint(t, idempotency.RawFingerprint, "POST", target, "")
-		if other, ok := seen[fp]; ok {
-			t.Errorf("%s and %s have the same fingerprint", target, other)
-		}
+		require.Empty(t, seen[fp], target)
 		seen[fp] = target
 	}
 }
@@ -164,9 +156,7 @@ func TestFingerprintsStayTheSame(t *testing.T) {
 		"fields": {request(idempotency.FieldsFingerprint("amount")), "031b673c55171ab4aa40655fea0388f489c8b3a5002d9716e5e320a83c791db7"},
 		"parts":  {idempotency.NewFingerprint(200, []byte("a"), []byte("b")), "c851cfbc4c81f243224165778e4af9e20ab15a9cea072e25472d7d3499926e01"},
 	} {
-		if got := hex.EncodeToString(tt.got[:]); got != tt.want {
-			t.Errorf("%s: got %s, want %s", name, got, tt.want)
-		}
+		require.Equal(t, tt.want, hex.EncodeToString(tt.got[:]), name)
 	}
 }
 
@@ -174,13 +164,9 @@ func TestJSONFingerprintIgnoresSpelling(t *testing.T) {
 	t.Parallel()
 	one := fingerprint(t, idempotency.JSONFingerprint, "POST", "/", `{"amount":1e2,"to":"\u0041"}`, isJSON)
 	two := fingerprint(t, idempotency.JSONFingerprint, "POST", "/", `{ "to": "A", "amount": 100 }`, isJSON)
-	if one != two {
-		t.Error("the same meaning has two fingerprints")
-	}
+	require.Equal(t, one, two)
 	three := fingerprint(t, idempotency.JSONFingerprint, "POST", "/", `{ "to": "A", "amount": 100.01 }`, isJSON)
-	if one == three {
-		t.Error("two amounts have the same fingerprint")
-	}
+	require.NotEqual(t, one, three)
 }
 
 // net/http splits a form by the parameter boundary* and not by boundary. The bytes that stand in for
@@ -243,31 +229,19 @@ func TestFieldsFingerprintCountsOnlyTheFields(t *testing.T) {
 	fp := idempotency.FieldsFingerprint("amount", "items.sku")
 	base := fingerprint(t, fp, "POST", "/", `{"amount":1,"items":[{"sku":"a"}],"sent":"10:00"}`, isJSON)
 	same := fingerprint(t, fp, "POST", "/", `{"sent":"10:01","amount":1,"items":[{"n":2,"sku":"a"}]}`, isJSON)
-	if base != same {
-		t.Error("other fields count")
-	}
+	require.Equal(t, base, same, "other fields count")
 	other := fingerprint(t, fp, "POST", "/", `{"amount":1,"items":[{"sku":"b"}],"sent":"10:00"}`, isJSON)
-	if base == other {
-		t.Error("a field of an element does not count")
-	}
+	require.NotEqual(t, base, other, "a field of an element does not count")
 	all := fingerprint(t, idempotency.FieldsFingerprint("amount"), "POST", "/", `{"amount":1}`, isJSON)
 	less := fingerprint(t, idempotency.FieldsFingerprint("amount", "absent"), "POST", "/", `{"amount":1}`, isJSON)
-	if all == less {
-		t.Error("the list of fields does not count")
-	}
+	require.NotEqual(t, all, less, "the list of fields does not count")
 }
 
 func TestFieldsFingerprintPanics(t *testing.T) {
 	t.Parallel()
 	for _, fields := range [][]string{nil, {""}, {"a", "b."}, {`\x`}} {
-		func() {
-			defer func() {
-				if text, ok := recover().(string); !ok || !strings.HasPrefix(text, "idempotency: FieldsFingerprint: ") {
-					t.Errorf("%q: recovered %q", fields, text)
-				}
-			}()
-			idempotency.FieldsFingerprint(fields...)
-		}()
+		text, _ := guardtest.PanicOf(func() { idempotency.FieldsFingerprint(fields...) }).(string)
+		require.Contains(t, text, "idempotency: FieldsFingerprint: ", "%q", fields)
 	}
 }
 
@@ -285,17 +259,12 @@ func TestNewFingerprint(t *testing.T) {
 		idempotency.NewFingerprint(128, nil, ab),
 		idempotency.NewFingerprint(129, ab),
 	} {
-		if seen[f] {
-			t.Errorf("%x occurs twice", f)
-		}
+		require.False(t, seen[f], "%x occurs twice", f)
 		seen[f] = true
 	}
-	if f := idempotency.NewFingerprint(255, a); f[0] != 255 {
-		t.Errorf("version 255 is stored as %d", f[0])
-	}
-	if f := idempotency.NewFingerprint(1, a); f[0] != 129 || f != idempotency.NewFingerprint(129, a) {
-		t.Errorf("version 1 is stored as %d", f[0])
-	}
+	require.EqualValues(t, 255, idempotency.NewFingerprint(255, a)[0])
+	require.EqualValues(t, 129, idempotency.NewFingerprint(1, a)[0])
+	require.Equal(t, idempotency.NewFingerprint(129, a), idempotency.NewFingerprint(1, a))
 }
 
 // TestFingerprintOf shows that a record's fingerprint can be made again from its first
@@ -306,14 +275,10 @@ func TestFingerprintOf(t *testing.T) {
 		"raw": idempotency.RawFingerprint, "JSON": idempotency.JSONFingerprint,
 	} {
 		want := fingerprint(t, fp, "POST", "/", `{"a": 1}`, isJSON)
-		if got := fingerprint(t, idempotency.FingerprintOf(want[0]), "POST", "/", `{"a": 1}`, isJSON); got != want {
-			t.Errorf("%s: got %x, want %x", name, got, want)
-		}
+		require.Equal(t, want, fingerprint(t, idempotency.FingerprintOf(want[0]), "POST", "/", `{"a": 1}`, isJSON), name)
 	}
 	for _, version := range []byte{0, 3, 4, 7, 128, 255} {
-		if idempotency.FingerprintOf(version) != nil {
-			t.Errorf("there is a function for version %d", version)
-		}
+		require.Nil(t, idempotency.FingerprintOf(version), version)
 	}
 }
 
@@ -325,30 +290,7 @@ func TestRawFingerprintDoesNotAllocate(t *testing.T) {
 	r.Header.Set("Content-Type", "application/json; charset=utf-8")
 	body := make([]byte, 1<<10)
 	// The limit is not zero, because the garbage collector may empty the pool.
-	if got := testing.AllocsPerRun(200, func() { _, _ = idempotency.RawFingerprint(r, body) }); got >= 1 {
-		t.Errorf("%v allocations", got)
-	}
-}
-
-func BenchmarkFingerprint(b *testing.B) {
-	r := httptest.NewRequestWithContext(b.Context(), http.MethodPost, "/v1/charges?expand=customer", nil)
-	r.Header.Set("Content-Type", "application/json")
-	body := []byte(`{"items":[` + strings.Repeat(`{"sku":"A-1042","quantity":3,"amount":1999},`, 22) + `null],"amount":1}`)
-	for name, fp := range map[string]idempotency.FingerprintFunc{
-		"raw":    idempotency.RawFingerprint,
-		"JSON":   idempotency.JSONFingerprint,
-		"fields": idempotency.FieldsFingerprint("amount"),
-	} {
-		b.Run(name, func(b *testing.B) {
-			b.SetBytes(int64(len(body)))
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := fp(r, body); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
+	require.Less(t, testing.AllocsPerRun(200, func() { _, _ = idempotency.RawFingerprint(r, body) }), 1.0)
 }
 
 // When a deployment changes the function, retries of earlier requests do not become mismatches,
@@ -362,33 +304,31 @@ func TestRetryIsComparedByTheFunctionOfItsRecord(t *testing.T) {
 		return idempotency.Fingerprint{}, errors.New("no such field")
 	}
 	fields := idempotency.FieldsFingerprint("amount")
-	for name, tt := range map[string]struct {
+	type row struct {
 		before idempotency.FingerprintFunc
 		after  idempotency.Option
 		known  bool
-	}{
+	}
+	guardtest.Each(t, map[string]row{
 		"raw":         {idempotency.RawFingerprint, idempotency.WithFingerprint(idempotency.JSONFingerprint), true},
 		"JSON":        {idempotency.JSONFingerprint, idempotency.WithFingerprint(fields), true},
 		"named":       {own, idempotency.WithFingerprint(idempotency.RawFingerprint, fields, own), true},
 		"one fails":   {own, idempotency.WithFingerprint(idempotency.RawFingerprint, failing, own), true},
 		"not by name": {fields, idempotency.WithFingerprint(idempotency.FieldsFingerprint("currency")), false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			store, h := idempotency.NewMemoryStore(), &guardtest.Counter{}
-			before := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithFingerprint(tt.before)).Handler(h))
-			after := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, tt.after).Handler(h))
-			before.Do(t, guardtest.Call{Key: "k"})
-			if tt.known {
-				require.True(t, after.Do(t, guardtest.Call{Key: "k"}).Replayed())
-			} else {
-				guardtest.RequireProblem(t, after.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.KeyReused)
-			}
-			other := guardtest.Call{Key: "k", Body: `{"amount":1000}`}
-			guardtest.RequireProblem(t, after.Do(t, other), http.StatusConflict, problem.KeyReused)
-			require.EqualValues(t, 1, h.Runs.Load())
-		})
-	}
+	}, func(t *testing.T, tt row) {
+		store, h := idempotency.NewMemoryStore(), &guardtest.Counter{}
+		before := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithFingerprint(tt.before)).Handler(h))
+		after := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, tt.after).Handler(h))
+		before.Do(t, guardtest.Call{Key: "k"})
+		if tt.known {
+			require.True(t, after.Do(t, guardtest.Call{Key: "k"}).Replayed())
+		} else {
+			guardtest.RequireProblem(t, after.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.KeyReused)
+		}
+		other := guardtest.Call{Key: "k", Body: `{"amount":1000}`}
+		guardtest.RequireProblem(t, after.Do(t, other), http.StatusConflict, problem.KeyReused)
+		require.EqualValues(t, 1, h.Runs.Load())
+	})
 }
 
 // During a deployment a process meets a record whose function it does not have. It cannot tell a
@@ -399,28 +339,25 @@ func TestRecordOfAnUnknownFunctionIsLeftToAnotherProcess(t *testing.T) {
 	own := func(_ *http.Request, body []byte) (idempotency.Fingerprint, error) {
 		return idempotency.NewFingerprint(1, body), nil
 	}
-	for name, newer := range map[string]idempotency.FingerprintFunc{"own": own, "fields": idempotency.FieldsFingerprint("amount")} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			store, h, seen := idempotency.NewMemoryStore(), guardtest.FailsFirst(), &guardtest.Events{}
-			deployed := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithFingerprint(newer)).Handler(h))
-			guard := guardtest.NewGuard(t, store, idempotency.WithFailOpen(true), idempotency.WithObserver(seen.Observe))
-			old := guardtest.ServeRecorder(t, guard.Handler(h))
-			for _, status := range []int{http.StatusInternalServerError, http.StatusCreated} { // released, completed
-				require.Equal(t, status, deployed.Do(t, guardtest.Call{Key: "k"}).Status)
-				for _, body := range []string{"", `{"amount":999}`} {
-					guardtest.RequireProblem(t, old.Do(t, guardtest.Call{Key: "k", Body: body}), http.StatusServiceUnavailable, problem.StoreUnavailable)
-				}
+	guardtest.Each(t, map[string]idempotency.FingerprintFunc{"own": own, "fields": idempotency.FieldsFingerprint("amount")}, func(t *testing.T, newer idempotency.FingerprintFunc) {
+		store, h, seen := idempotency.NewMemoryStore(), guardtest.FailsFirst(), &guardtest.Events{}
+		deployed := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithFingerprint(newer)).Handler(h))
+		guard := guardtest.NewGuard(t, store, idempotency.WithFailOpen(true), idempotency.WithObserver(seen.Observe))
+		old := guardtest.ServeRecorder(t, guard.Handler(h))
+		for _, status := range []int{http.StatusInternalServerError, http.StatusCreated} { // released, completed
+			require.Equal(t, status, deployed.Do(t, guardtest.Call{Key: "k"}).Status)
+			for _, body := range []string{"", `{"amount":999}`} {
+				guardtest.RequireProblem(t, old.Do(t, guardtest.Call{Key: "k", Body: body}), http.StatusServiceUnavailable, problem.StoreUnavailable)
 			}
-			require.True(t, deployed.Do(t, guardtest.Call{Key: "k"}).Replayed())
-			require.EqualValues(t, 2, h.Runs.Load())
-			require.Equal(t, 4, seen.Count(event.Corrupt))
+		}
+		require.True(t, deployed.Do(t, guardtest.Call{Key: "k"}).Replayed())
+		require.EqualValues(t, 2, h.Runs.Load())
+		require.Equal(t, 4, seen.Count(event.Corrupt))
 
-			route := guardtest.ServeRecorder(t, guard.With(idempotency.WithFingerprint(newer)).Handler(h))
-			require.True(t, route.Do(t, guardtest.Call{Key: "k"}).Replayed())
-			guardtest.RequireProblem(t, old.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.KeyReused)
-		})
-	}
+		route := guardtest.ServeRecorder(t, guard.With(idempotency.WithFingerprint(newer)).Handler(h))
+		require.True(t, route.Do(t, guardtest.Call{Key: "k"}).Replayed())
+		guardtest.RequireProblem(t, old.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.KeyReused)
+	})
 }
 
 // A compressed form, and JSON in another charset, are compared by every process, whichever function it has.

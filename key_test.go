@@ -45,13 +45,13 @@ func TestRequestKey(t *testing.T) {
 				h.Add(name, value)
 			}
 			key, present, err := idempotency.KeyFromHeader(h[name], tt.strict)
-			detail := ""
-			if err != nil {
-				detail = err.Error()
+			require.Equal(t, tt.key, key)
+			require.Equal(t, tt.present, present)
+			if tt.detail != "" {
+				require.EqualError(t, err, tt.detail)
+				return
 			}
-			if key != tt.key || present != tt.present || detail != tt.detail {
-				t.Errorf("got %q, %v, %q, want %q, %v, %q", key, present, detail, tt.key, tt.present, tt.detail)
-			}
+			require.NoError(t, err)
 		})
 	}
 }
@@ -83,10 +83,7 @@ func TestRequestKeyDoesNotAllocate(t *testing.T) {
 	for _, h := range []http.Header{
 		{}, {"Idempotency-Key": {"abc"}}, {"Idempotency-Key": {`"abc"`}}, {"Idempotency-Key": {"a", "b"}},
 	} {
-		got := testing.AllocsPerRun(100, func() { _, _, _ = idempotency.KeyFromHeader(h["Idempotency-Key"], false) })
-		if got != 0 {
-			t.Errorf("%v: %v allocations", h, got)
-		}
+		require.Zero(t, testing.AllocsPerRun(100, func() { _, _, _ = idempotency.KeyFromHeader(h["Idempotency-Key"], false) }), h)
 	}
 }
 
@@ -94,11 +91,9 @@ func TestStoreKey(t *testing.T) {
 	t.Parallel()
 	// The names of records in stores that outlive a deployment: not to be changed.
 	const want = "pabwdD-b40jYvm3_gRmUvjEiF06BVBZkFR9utCWVMVo"
-	if got := idempotency.StoreKey("scope", "key"); got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
+	require.Equal(t, want, idempotency.StoreKey("scope", "key"))
 
-	seen := map[string]string{}
+	seen := map[string]bool{}
 	for _, pair := range [][2]string{
 		{"", ""},
 		{"a", ""},
@@ -115,14 +110,9 @@ func TestStoreKey(t *testing.T) {
 		{"\x01a\x01b", ""},
 	} {
 		name := idempotency.StoreKey(pair[0], pair[1])
-		if len(name) != len(want) || strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
-			t.Errorf("%q: the name is %q", pair, name)
-		}
-		this := pair[0] + " and " + pair[1]
-		if other, ok := seen[name]; ok {
-			t.Errorf("%q and %q have the same name", this, other)
-		}
-		seen[name] = this
+		require.Regexp(t, `^[A-Za-z0-9_-]{43}$`, name)
+		require.False(t, seen[name], "%q has the name of another", pair)
+		seen[name] = true
 	}
 }
 
@@ -130,9 +120,7 @@ func TestStoreKeyAllocatesOnce(t *testing.T) {
 	if race.Enabled {
 		t.Skip("pools drop items at random under the race detector")
 	}
-	if got := testing.AllocsPerRun(100, func() { idempotency.StoreKey("scope", "key") }); got > 1 {
-		t.Errorf("%v allocations", got)
-	}
+	require.LessOrEqual(t, testing.AllocsPerRun(100, func() { idempotency.StoreKey("scope", "key") }), 1.0)
 }
 
 func TestEveryAnswerToAKeyEchoesIt(t *testing.T) {

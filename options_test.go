@@ -2,6 +2,7 @@ package idempotency_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // invalidOptions holds, by the option that the error names, values it refuses.
@@ -205,14 +207,17 @@ func TestObserversAddUp(t *testing.T) {
 	require.Equal(t, run, other.Kinds())
 }
 
-// Names become metric labels: none of them may be empty or look like a mistake.
+// Names become metric labels and words in a log, also where there is nothing: none of them may be empty or look like a
+// mistake.
 func TestNamesOfZeroValues(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "none", idempotency.Outcome(0).String())
+	for want, value := range map[string]fmt.Stringer{
+		"none": idempotency.Outcome(0), "outcome(9)": idempotency.Outcome(9), "rerun": idempotency.Recovery(0),
+		"hold-after-9": idempotency.HoldAfter(9), "recovery(-9)": idempotency.Recovery(-9), "run": event.Run,
+		"claimed": store.Claimed, "released": store.Released, "completed": store.Completed, "held": store.Held, "unknown(9)": store.State(9),
+	} {
+		require.Equal(t, want, value.String())
+	}
 	require.Equal(t, "none", event.Kind("").String())
-	require.Equal(t, "rerun", idempotency.Recovery(0).String())
-	require.Equal(t, "outcome(9)", idempotency.Outcome(9).String())
-	require.Equal(t, "hold-after-9", idempotency.HoldAfter(9).String())
-	require.Equal(t, "recovery(-9)", idempotency.Recovery(-9).String())
-	require.Equal(t, "run", event.Run.String())
+	require.Equal(t, "none", store.State(0).String())
 }

@@ -196,25 +196,22 @@ func TestBodyOfAnotherLengthThanDeclaredIsRefused(t *testing.T) {
 // A request without a body is one, however it says so.
 func TestEmptyBodyIsServed(t *testing.T) {
 	t.Parallel()
-	for name, r := range map[string]*http.Request{
+	guardtest.Each(t, map[string]*http.Request{
 		"declared":                {ContentLength: 0, Header: http.Header{"Content-Length": {"0"}, "Content-Type": {"application/json"}}},
 		"no length, no body":      {ContentLength: 0, Header: http.Header{"Content-Type": {"application/json"}}, Body: http.NoBody},
 		"undeclared, no type":     {ContentLength: -1, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(""))},
 		"undeclared, may be none": {ContentLength: -1, Header: http.Header{"Content-Type": {"application/proto"}}, Body: io.NopCloser(strings.NewReader(""))},
 		"a form of no fields":     {ContentLength: 0, Header: http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}, PostForm: url.Values{}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := &guardtest.Counter{}
-			in := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/charges", nil)
-			in.Header, in.Body, in.ContentLength, in.PostForm = r.Header, r.Body, r.ContentLength, r.PostForm
-			in.Header.Set("Idempotency-Key", "k")
-			rec := httptest.NewRecorder()
-			guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h).ServeHTTP(rec, in)
-			require.Equal(t, http.StatusCreated, rec.Code, rec.Body)
-			require.EqualValues(t, 1, h.Runs.Load())
-		})
-	}
+	}, func(t *testing.T, r *http.Request) {
+		h := &guardtest.Counter{}
+		in := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/charges", nil)
+		in.Header, in.Body, in.ContentLength, in.PostForm = r.Header, r.Body, r.ContentLength, r.PostForm
+		in.Header.Set("Idempotency-Key", "k")
+		rec := httptest.NewRecorder()
+		guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h).ServeHTTP(rec, in)
+		require.Equal(t, http.StatusCreated, rec.Code, rec.Body)
+		require.EqualValues(t, 1, h.Runs.Load())
+	})
 }
 
 // The limit of an outer handler is a limit too, and not an unreadable body.
@@ -252,11 +249,12 @@ func TestBodyThatDoesNotArriveClaimsNothing(t *testing.T) {
 	failing := func(err error) io.ReadCloser {
 		return io.NopCloser(io.MultiReader(strings.NewReader("{"), errReader{err}))
 	}
-	tests := map[string]struct {
+	type row struct {
 		body   io.ReadCloser
 		length int64
 		status int
-	}{
+	}
+	guardtest.Each(t, map[string]row{
 		"broken, declared":     {failing(errBroken), 10, http.StatusBadRequest},
 		"broken, chunked":      {failing(errBroken), -1, http.StatusBadRequest},
 		"shorter than it says": {io.NopCloser(strings.NewReader("{")), 10, http.StatusBadRequest},
@@ -264,20 +262,16 @@ func TestBodyThatDoesNotArriveClaimsNothing(t *testing.T) {
 		"too slow, declared":   {failing(os.ErrDeadlineExceeded), 10, http.StatusRequestTimeout},
 		"too slow, chunked":    {failing(os.ErrDeadlineExceeded), -1, http.StatusRequestTimeout},
 		"too slow in the end":  {failing(os.ErrDeadlineExceeded), 1, http.StatusRequestTimeout},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			store := idempotency.NewMemoryStore()
-			h := &guardtest.Counter{}
-			rec := guardtest.Post(guardtest.NewGuard(t, store).Handler(h), tt.body, tt.length)
-			require.Equal(t, tt.status, rec.Code)
-			require.Contains(t, rec.Body.String(), string(problem.BodyUnreadable))
-			require.NotContains(t, rec.Body.String(), errBroken.Error())
-			require.Zero(t, h.Runs.Load())
-			require.Zero(t, store.Len())
-		})
-	}
+	}, func(t *testing.T, tt row) {
+		store := idempotency.NewMemoryStore()
+		h := &guardtest.Counter{}
+		rec := guardtest.Post(guardtest.NewGuard(t, store).Handler(h), tt.body, tt.length)
+		require.Equal(t, tt.status, rec.Code)
+		require.Contains(t, rec.Body.String(), string(problem.BodyUnreadable))
+		require.NotContains(t, rec.Body.String(), errBroken.Error())
+		require.Zero(t, h.Runs.Load())
+		require.Zero(t, store.Len())
+	})
 }
 
 type errReader struct{ err error }
@@ -325,49 +319,46 @@ func TestBodyEndsWithItsHandler(t *testing.T) {
 	keyless := func(*http.Request, []byte) (string, error) { return "", nil }
 	full := idempotency.NewMemoryStore(idempotency.WithMaxEntries(1))
 	guardtest.Post(guardtest.NewGuard(t, full).Handler(&guardtest.Counter{}), http.NoBody, 0)
-	for name, g := range map[string]*idempotency.Guard{
+	guardtest.Each(t, map[string]*idempotency.Guard{
 		"of a run":        guardtest.NewGuard(t, idempotency.NewMemoryStore()),
 		"without a key":   guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithKeyFunc(keyless)),
 		"without a store": guardtest.NewGuard(t, full, idempotency.WithFailOpen(true)),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			const size = 4 << 10
-			var bodies []io.Reader
-			var others sync.WaitGroup
-			h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				own := make([]byte, 1)
-				_, err := r.Body.Read(own)
-				assert.NoError(t, err)
-				bodies = append(bodies, r.Body)
-				others.Go(func() {
-					piece := make([]byte, 1)
-					for {
-						if _, err := r.Body.Read(piece); err != nil {
-							return
-						}
-						if piece[0] != own[0] {
-							t.Errorf("a request of %q has read %q", own, piece)
-							return
-						}
+	}, func(t *testing.T, g *idempotency.Guard) {
+		const size = 4 << 10
+		var bodies []io.Reader
+		var others sync.WaitGroup
+		h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			own := make([]byte, 1)
+			_, err := r.Body.Read(own)
+			assert.NoError(t, err)
+			bodies = append(bodies, r.Body)
+			others.Go(func() {
+				piece := make([]byte, 1)
+				for {
+					if _, err := r.Body.Read(piece); err != nil {
+						return
 					}
-				})
-				w.WriteHeader(http.StatusCreated)
-			}))
-			for i := range 100 {
-				r := httptest.NewRequest(http.MethodPost, "/charges", strings.NewReader(strings.Repeat(string(rune('a'+i%26)), size)))
-				r.Header.Set("Idempotency-Key", strconv.Itoa(i))
-				rec := httptest.NewRecorder()
-				h.ServeHTTP(rec, r)
-				require.Equal(t, http.StatusCreated, rec.Code)
-			}
-			others.Wait()
-			for _, body := range bodies {
-				_, err := body.Read(make([]byte, 1))
-				require.ErrorIs(t, err, http.ErrBodyReadAfterClose)
-			}
-		})
-	}
+					if piece[0] != own[0] {
+						t.Errorf("a request of %q has read %q", own, piece)
+						return
+					}
+				}
+			})
+			w.WriteHeader(http.StatusCreated)
+		}))
+		for i := range 100 {
+			r := httptest.NewRequest(http.MethodPost, "/charges", strings.NewReader(strings.Repeat(string(rune('a'+i%26)), size)))
+			r.Header.Set("Idempotency-Key", strconv.Itoa(i))
+			rec := httptest.NewRecorder()
+			h.ServeHTTP(rec, r)
+			require.Equal(t, http.StatusCreated, rec.Code)
+		}
+		others.Wait()
+		for _, body := range bodies {
+			_, err := body.Read(make([]byte, 1))
+			require.ErrorIs(t, err, http.ErrBodyReadAfterClose)
+		}
+	})
 }
 
 func TestCallersRequestIsNotChanged(t *testing.T) {

@@ -186,49 +186,43 @@ func TestNoBitOfAStoredAnswerCanBeAltered(t *testing.T) {
 		t.Skip("thousands of requests, one after the other: there is nothing to detect")
 	}
 	t.Parallel()
-	for name, opt := range map[string]idempotency.Option{"plain": nil, "sealed": idempotency.WithSealer(guardtest.NewSealer(t, 1))} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := guardtest.Call{Key: "k"}
-			s := newTampering(t, opt)
-			s.Do(t, c)
-			var stored []byte
-			s.store.Alter = func(b []byte) []byte { stored = bytes.Clone(b); return b }
-			require.True(t, s.Do(t, c).Replayed())
-			for n := range stored {
-				s.requireUnserved(t, c, stored[:n], "cut to %d bytes", n)
-				for bit := range 8 {
-					altered := bytes.Clone(stored)
-					altered[n] ^= 1 << bit
-					s.requireUnserved(t, c, altered, "bit %d of byte %d", bit, n)
-				}
+	guardtest.Each(t, map[string]idempotency.Option{"plain": nil, "sealed": idempotency.WithSealer(guardtest.NewSealer(t, 1))}, func(t *testing.T, opt idempotency.Option) {
+		c := guardtest.Call{Key: "k"}
+		s := newTampering(t, opt)
+		s.Do(t, c)
+		var stored []byte
+		s.store.Alter = func(b []byte) []byte { stored = bytes.Clone(b); return b }
+		require.True(t, s.Do(t, c).Replayed())
+		for n := range stored {
+			s.requireUnserved(t, c, stored[:n], "cut to %d bytes", n)
+			for bit := range 8 {
+				altered := bytes.Clone(stored)
+				altered[n] ^= 1 << bit
+				s.requireUnserved(t, c, altered, "bit %d of byte %d", bit, n)
 			}
-			s.requireUnserved(t, c, append(bytes.Clone(stored), 0), "longer")
-			s.requireUnserved(t, c, append(bytes.Clone(stored), stored...), "twice")
-			require.True(t, s.Do(t, c).Replayed(), "what is recorded is as it was")
-		})
-	}
+		}
+		s.requireUnserved(t, c, append(bytes.Clone(stored), 0), "longer")
+		s.requireUnserved(t, c, append(bytes.Clone(stored), stored...), "twice")
+		require.True(t, s.Do(t, c).Replayed(), "what is recorded is as it was")
+	})
 }
 
 // A record that is put in the place of another one answers nobody: not under another key, not
 // for another tenant, not for another payload. A sealed one is no more acceptable.
 func TestStoredAnswerCannotBeMoved(t *testing.T) {
 	t.Parallel()
-	for name, opt := range map[string]idempotency.Option{"plain": nil, "sealed": idempotency.WithSealer(guardtest.NewSealer(t, 1))} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			calls := []guardtest.Call{{Key: "a"}, {Key: "a", Body: "other"}, {Key: "b"}, {Key: "a", Tenant: "bob"}, {Key: "a", Tenant: "eve", Body: "other"}, {Key: "c", Path: "/refunds"}}
-			for i, to := range calls {
-				s := newTampering(t, opt)
-				require.Equal(t, http.StatusCreated, s.Do(t, to).Status)
-				for j, from := range calls {
-					if i != j {
-						s.requireUnserved(t, to, guardtest.StoredAnswer(t, from, opt), "%+v for %+v", from, to)
-					}
+	guardtest.Each(t, map[string]idempotency.Option{"plain": nil, "sealed": idempotency.WithSealer(guardtest.NewSealer(t, 1))}, func(t *testing.T, opt idempotency.Option) {
+		calls := []guardtest.Call{{Key: "a"}, {Key: "a", Body: "other"}, {Key: "b"}, {Key: "a", Tenant: "bob"}, {Key: "a", Tenant: "eve", Body: "other"}, {Key: "c", Path: "/refunds"}}
+		for i, to := range calls {
+			s := newTampering(t, opt)
+			require.Equal(t, http.StatusCreated, s.Do(t, to).Status)
+			for j, from := range calls {
+				if i != j {
+					s.requireUnserved(t, to, guardtest.StoredAnswer(t, from, opt), "%+v for %+v", from, to)
 				}
 			}
-		})
-	}
+		}
+	})
 }
 
 // A deployment that rotates the key goes through three kinds of processes. All processes that
@@ -444,41 +438,39 @@ func TestSealedSteps(t *testing.T) {
 	t.Parallel()
 	sealer, err := idempotency.NewSealer(bytes.Repeat([]byte{1}, 32))
 	require.NoError(t, err)
-	for name, c := range map[string]struct {
+	type row struct {
 		tell func(map[string][]byte) map[string][]byte
 		want error
-	}{
+	}
+	guardtest.Each(t, map[string]row{
 		"untouched": {nil, nil},
 		"swapped": {func(steps map[string][]byte) map[string][]byte {
 			return map[string][]byte{"charge": steps["ship"], "ship": steps["charge"]}
 		}, idempotency.ErrCorrupt},
 		"cut":     {func(map[string][]byte) map[string][]byte { return map[string][]byte{"charge": {}} }, idempotency.ErrCorrupt},
 		"made up": {func(map[string][]byte) map[string][]byte { return map[string][]byte{"charge": []byte(`v"free"`)} }, idempotency.ErrCorrupt},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			store := &guardtest.SpyStore{MemoryStore: idempotency.NewMemoryStore(), Saved: map[string][]byte{}, Tell: c.tell}
-			charged := 0
-			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithSealer(sealer)).Handler(
-				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					op, _ := idempotency.FromContext(r.Context())
-					got, err := idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) {
-						charged++
-						return "secret", nil
-					})
-					if op.Attempt() == 2 && !errors.Is(err, c.want) || err == nil && got != "secret" {
-						t.Errorf("attempt %d: %q, %v", op.Attempt(), got, err)
-					}
-					_, _ = idempotency.Step(r.Context(), "ship", func(context.Context) (string, error) { return "sh_1", nil })
-					w.WriteHeader(http.StatusInternalServerError)
-				})))
-			s.Do(t, guardtest.Call{Key: "k"})
-			s.Do(t, guardtest.Call{Key: "k"})
-			require.Equal(t, 1, charged)
-			require.NotEmpty(t, store.Saved["charge"])
-			require.NotContains(t, string(store.Saved["charge"]), "secret")
-		})
-	}
+	}, func(t *testing.T, c row) {
+		store := &guardtest.SpyStore{MemoryStore: idempotency.NewMemoryStore(), Saved: map[string][]byte{}, Tell: c.tell}
+		charged := 0
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store, idempotency.WithSealer(sealer)).Handler(
+			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				op, _ := idempotency.FromContext(r.Context())
+				got, err := idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) {
+					charged++
+					return "secret", nil
+				})
+				if op.Attempt() == 2 && !errors.Is(err, c.want) || err == nil && got != "secret" {
+					t.Errorf("attempt %d: %q, %v", op.Attempt(), got, err)
+				}
+				_, _ = idempotency.Step(r.Context(), "ship", func(context.Context) (string, error) { return "sh_1", nil })
+				w.WriteHeader(http.StatusInternalServerError)
+			})))
+		s.Do(t, guardtest.Call{Key: "k"})
+		s.Do(t, guardtest.Call{Key: "k"})
+		require.Equal(t, 1, charged)
+		require.NotEmpty(t, store.Saved["charge"])
+		require.NotContains(t, string(store.Saved["charge"]), "secret")
+	})
 }
 
 // A guard without the sealer cannot read a sealed step, and above all does not take it for one

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -34,9 +35,8 @@ func TestStepIsNotRunAgainByTheNextAttempt(t *testing.T) {
 			ran["charge"]++
 			return receipt{"ch_1", strings.Repeat("x", ran["charge"])}, nil
 		})
-		if err != nil || got != (receipt{"ch_1", "x"}) {
-			t.Errorf("charge: %+v, %v", got, err)
-		}
+		assert.NoError(t, err)
+		assert.Equal(t, (receipt{"ch_1", "x"}), got)
 		_, err = idempotency.Step(r.Context(), "ship", func(context.Context) (int, error) {
 			ran["ship"]++
 			if ran["ship"] < 3 {
@@ -64,9 +64,8 @@ func TestStepHandsBackTheDecodedValue(t *testing.T) {
 		got, err := idempotency.Step(r.Context(), "s", func(context.Context) (value, error) {
 			return value{"kept", "dropped"}, nil
 		})
-		if err != nil || got != (value{Kept: "kept"}) {
-			t.Errorf("first run: %+v, %v", got, err)
-		}
+		assert.NoError(t, err)
+		assert.Equal(t, (value{Kept: "kept"}), got)
 	})
 	require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k"}).Status)
 }
@@ -98,34 +97,29 @@ func TestPermanentErrorIsRecorded(t *testing.T) {
 
 func TestAtMostOnceStepIsHeldAfterACrash(t *testing.T) {
 	t.Parallel()
-	for name, crash := range map[string]func(){
+	guardtest.Each(t, map[string]func(){
 		"panic":  func() { panic(http.ErrAbortHandler) },
 		"goexit": runtime.Goexit,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			ran, attempts := 0, 0
-			guard := guardtest.NewGuard(t, idempotency.NewMemoryStore())
-			s := guardtest.ServeHTTP1(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				attempts++
-				_, err := idempotency.Step(r.Context(), "wire", func(context.Context) (int, error) {
-					ran++
-					crash()
-					return 0, nil
-				}, idempotency.AtMostOnce())
-				if !errors.Is(err, idempotency.ErrUncertain) {
-					t.Errorf("error %v", err)
-				}
-				w.WriteHeader(http.StatusInternalServerError)
-			})))
-			_, err := s.Try(t.Context(), guardtest.Call{Key: "k"})
-			require.Error(t, err)
-			require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
-			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
-			require.Equal(t, 1, ran)
-			require.Equal(t, 2, attempts)
-		})
-	}
+	}, func(t *testing.T, crash func()) {
+		ran, attempts := 0, 0
+		guard := guardtest.NewGuard(t, idempotency.NewMemoryStore())
+		s := guardtest.ServeHTTP1(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			attempts++
+			_, err := idempotency.Step(r.Context(), "wire", func(context.Context) (int, error) {
+				ran++
+				crash()
+				return 0, nil
+			}, idempotency.AtMostOnce())
+			assert.ErrorIs(t, err, idempotency.ErrUncertain)
+			w.WriteHeader(http.StatusInternalServerError)
+		})))
+		_, err := s.Try(t.Context(), guardtest.Call{Key: "k"})
+		require.Error(t, err)
+		require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
+		require.Equal(t, 1, ran)
+		require.Equal(t, 2, attempts)
+	})
 }
 
 func TestStepMisuse(t *testing.T) {
@@ -146,9 +140,7 @@ func TestStepMisuse(t *testing.T) {
 		_, err = idempotency.Step(ctx, strings.Repeat("n", 256), ok)
 		misused(t, err, "1 to 255")
 		_, err = idempotency.Step(ctx, "twice", ok)
-		if err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, err)
 		_, err = idempotency.Step(ctx, "twice", ok)
 		misused(t, err, "twice")
 		_, err = idempotency.Step(ctx, "outer", func(ctx context.Context) (int, error) {
@@ -174,24 +166,19 @@ func TestStepMisuse(t *testing.T) {
 	misused(t, err, "ended")
 }
 
+// A recorded value of another type is not half a value, and the step does not run again.
 func TestRecordedValueThatCannotBeDecoded(t *testing.T) {
 	t.Parallel()
 	attempt := 0
 	s := stepServer(t, func(w http.ResponseWriter, r *http.Request) {
-		attempt++
-		if attempt == 1 {
-			if _, err := idempotency.Step(r.Context(), "s", func(context.Context) (string, error) { return "text", nil }); err != nil {
-				t.Error(err)
-			}
+		var err, want error
+		if attempt++; attempt == 1 {
+			_, err = idempotency.Step(r.Context(), "s", func(context.Context) (string, error) { return "text", nil })
 		} else {
-			_, err := idempotency.Step(r.Context(), "s", func(context.Context) (int, error) {
-				t.Error("recorded step runs again")
-				return 0, nil
-			})
-			if !errors.Is(err, idempotency.ErrStepMisuse) {
-				t.Errorf("error %v", err)
-			}
+			want = idempotency.ErrStepMisuse
+			_, err = idempotency.Step(r.Context(), "s", func(context.Context) (int, error) { return 0, errors.New("it has run again") })
 		}
+		assert.ErrorIs(t, err, want)
 		w.WriteHeader(http.StatusInternalServerError)
 	})
 	s.Do(t, guardtest.Call{Key: "k"})
@@ -268,33 +255,30 @@ func TestDerivedKeysAreStableAndDistinct(t *testing.T) {
 // The mark of a step that must not run twice outlasts the program that made it.
 func TestMarkOutlivesTheOption(t *testing.T) {
 	t.Parallel()
-	for name, second := range map[string][]idempotency.TaskOption{
+	guardtest.Each(t, map[string][]idempotency.TaskOption{
 		"kept":    {idempotency.AtMostOnce()},
 		"dropped": nil,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			failed := errors.New("no answer")
-			opts := []idempotency.TaskOption{idempotency.AtMostOnce()}
-			ran, attempts := 0, 0
-			s := stepServer(t, func(w http.ResponseWriter, r *http.Request) {
-				_, err := idempotency.Step(r.Context(), "wire", func(context.Context) (int, error) {
-					ran++
-					return 0, failed
-				}, opts...)
-				attempts++
-				if want := []error{failed, idempotency.ErrUncertain}[min(attempts, 2)-1]; !errors.Is(err, want) {
-					t.Errorf("got %v, want %v", err, want)
-				}
-				w.WriteHeader(http.StatusBadGateway)
-			})
-			require.Equal(t, http.StatusBadGateway, s.Do(t, guardtest.Call{Key: "k"}).Status)
-			opts = second
-			require.Equal(t, http.StatusBadGateway, s.Do(t, guardtest.Call{Key: "k"}).Status)
-			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
-			require.Equal(t, 1, ran)
+	}, func(t *testing.T, second []idempotency.TaskOption) {
+		failed := errors.New("no answer")
+		opts := []idempotency.TaskOption{idempotency.AtMostOnce()}
+		ran, attempts := 0, 0
+		s := stepServer(t, func(w http.ResponseWriter, r *http.Request) {
+			_, err := idempotency.Step(r.Context(), "wire", func(context.Context) (int, error) {
+				ran++
+				return 0, failed
+			}, opts...)
+			attempts++
+			if want := []error{failed, idempotency.ErrUncertain}[min(attempts, 2)-1]; !errors.Is(err, want) {
+				t.Errorf("got %v, want %v", err, want)
+			}
+			w.WriteHeader(http.StatusBadGateway)
 		})
-	}
+		require.Equal(t, http.StatusBadGateway, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		opts = second
+		require.Equal(t, http.StatusBadGateway, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
+		require.Equal(t, 1, ran)
+	})
 }
 
 // An outcome that the handler has found out itself counts more than the mark.
@@ -331,9 +315,8 @@ func TestStepMayContainAnotherOperation(t *testing.T) {
 			})
 			return value, err
 		})
-		if err != nil || got != "inner" {
-			t.Errorf("%q, %v", got, err)
-		}
+		assert.NoError(t, err)
+		assert.Equal(t, "inner", got)
 	})
 	require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k"}).Status)
 }
@@ -346,9 +329,7 @@ func TestStepNeedsAStoreThatCanRecordIt(t *testing.T) {
 			t.Error("an effect that cannot be recorded")
 			return 0, nil
 		})
-		if !errors.Is(err, idempotency.ErrStepMisuse) {
-			t.Errorf("error %v", err)
-		}
+		assert.ErrorIs(t, err, idempotency.ErrStepMisuse)
 	})))
 	require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k"}).Status)
 }

@@ -14,22 +14,6 @@ import (
 	"example.com/idempotency/store"
 )
 
-// The name of a state becomes the label of a metric and a word in a log, also where there
-// is no record.
-func TestStateString(t *testing.T) {
-	t.Parallel()
-	for state, want := range map[store.State]string{
-		0:               "none",
-		store.Claimed:   "claimed",
-		store.Released:  "released",
-		store.Completed: "completed",
-		store.Held:      "held",
-		9:               "unknown(9)",
-	} {
-		require.Equal(t, want, state.String())
-	}
-}
-
 // What was seen goes through a listing, a ticket and a command, and is the same at the end.
 func TestSeenAsText(t *testing.T) {
 	t.Parallel()

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -105,58 +106,56 @@ func TestPages(t *testing.T) {
 // Each decision does what it says, is reported with who has made it and why, and is logged.
 func TestDecisions(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
+	type row struct {
 		key, word string
 		more      []string
 		state     store.State // 0 for none
 		says      string
-	}{
+	}
+	guardtest.Each(t, map[string]row{
 		"final":        {"payout-1", "final", []string{"status", "201", "body", "a\r\nb", "location", "/payouts/1"}, store.Completed, "Every retry gets the answer that you give, for 24h."},
 		"not executed": {"payout-1", "not-executed", nil, store.Released, "from the beginning"},
 		"resume":       {"order-77", "resume", nil, store.Released, "It takes the recorded result of"},
 		"not done":     {"charge-5", "resume", []string{"not_done", "charge"}, store.Released, "be sure that it has not happened"},
 		"forget":       {"payout-1", "forget", nil, 0, "runs as the first"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := serve(t)
-			s.fill()
-			i, b := s.look(c.key), s.as(ada)
-			for range 2 { // a form that is sent twice is one decision
-				got := b.decide(i, c.word, c.more...)
-				require.Equal(t, http.StatusOK, got.Code, got.Body)
-				require.Contains(t, got.Body.String(), c.says)
-				require.Contains(t, got.Body.String(), "the bank has nothing")
+	}, func(t *testing.T, c row) {
+		s := serve(t)
+		s.fill()
+		i, b := s.look(c.key), s.as(ada)
+		for range 2 { // a form that is sent twice is one decision
+			got := b.decide(i, c.word, c.more...)
+			require.Equal(t, http.StatusOK, got.Code, got.Body)
+			require.Contains(t, got.Body.String(), c.says)
+			require.Contains(t, got.Body.String(), "the bank has nothing")
+		}
+		kind := event.Resolved
+		if c.state == 0 {
+			_, err := s.guard.Lookup(t.Context(), idempotency.Key{Record: i.Record})
+			require.ErrorIs(t, err, idempotency.ErrNotFound)
+			kind = event.Forgotten
+		} else {
+			require.Equal(t, c.state, s.look(c.key).State)
+			require.Len(t, s.look(c.key).Decisions, 1)
+		}
+		var heard event.Event
+		for _, e := range s.events.All() {
+			if e.Kind == kind {
+				heard = e
 			}
-			kind := event.Resolved
-			if c.state == 0 {
-				_, err := s.guard.Lookup(t.Context(), idempotency.Key{Record: i.Record})
-				require.ErrorIs(t, err, idempotency.ErrNotFound)
-				kind = event.Forgotten
-			} else {
-				require.Equal(t, c.state, s.look(c.key).State)
-				require.Len(t, s.look(c.key).Decisions, 1)
-			}
-			var heard event.Event
-			for _, e := range s.events.All() {
-				if e.Kind == kind {
-					heard = e
-				}
-			}
-			require.Equal(t, "ada", heard.Actor)
-			require.Equal(t, "the bank has nothing", heard.Reason)
-			require.Len(t, heard.Decision, 32)
-			require.Contains(t, b.decide(i, c.word, c.more...).Body.String(), heard.Decision)
-			require.Contains(t, s.log.String(), "decision="+heard.Decision+` actor=ada reason="the bank has nothing"`)
-			require.Equal(t, 1, s.events.Count(kind))
-			if c.word == "final" {
-				replay := s.post("POST /payouts", c.key, broken, hold)
-				require.Equal(t, http.StatusCreated, replay.Code)
-				require.Equal(t, "a\nb", replay.Body.String())
-				require.Equal(t, "/payouts/1", replay.Header().Get("Location"))
-			}
-		})
-	}
+		}
+		require.Equal(t, "ada", heard.Actor)
+		require.Equal(t, "the bank has nothing", heard.Reason)
+		require.Len(t, heard.Decision, 32)
+		require.Contains(t, b.decide(i, c.word, c.more...).Body.String(), heard.Decision)
+		require.Contains(t, s.log.String(), "decision="+heard.Decision+` actor=ada reason="the bank has nothing"`)
+		require.Equal(t, 1, s.events.Count(kind))
+		if c.word == "final" {
+			replay := s.post("POST /payouts", c.key, broken, hold)
+			require.Equal(t, http.StatusCreated, replay.Code)
+			require.Equal(t, "a\nb", replay.Body.String())
+			require.Equal(t, "/payouts/1", replay.Header().Get("Location"))
+		}
+	})
 }
 
 // A form that is sent again after its key has run and is held anew is no decision about what is held now.
@@ -348,4 +347,31 @@ func TestSparseIndex(t *testing.T) {
 		require.Contains(t, got, says)
 		require.Equal(t, empty == mostPages, strings.Contains(got, "among the oldest of the index"))
 	}
+}
+
+// Runs that hang are seen on the first screen, also on routes that do not hold.
+func TestRunsThatHang(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t)
+		end := make(chan struct{})
+		hangs := func(http.ResponseWriter, *http.Request) { <-end }
+		go s.post("POST /charges", "first", hangs)
+		time.Sleep(2 * time.Minute)
+		go s.post("POST /payouts", "second", hangs, hold)
+		time.Sleep(9 * time.Minute)
+		page := s.as(viewer).get("/").Body.String()
+		require.Contains(t, page, "1 run has been going on for 11m. The store is well.")
+		require.Contains(t, page, "records/"+s.look("first").Record)
+		require.Contains(t, page, "records/"+s.look("second").Record)
+		require.Less(t, strings.Index(page, s.look("first").Record), strings.Index(page, s.look("second").Record), "the oldest comes first")
+		require.NotContains(t, s.as(viewer).get("/?route=POST+/payouts").Body.String(), "records/"+s.look("first").Record)
+		require.Contains(t, s.as(viewer).get("/store").Body.String(), "the oldest for 660 s")
+
+		time.Sleep(2 * time.Minute)
+		require.Contains(t, s.as(viewer).get("/").Body.String(), "2 runs have been going on for more than 10 minutes, the oldest for 13m.")
+		close(end)
+		synctest.Wait()
+		require.Contains(t, s.as(viewer).get("/").Body.String(), "No request waits for a decision. The store is well.")
+	})
 }

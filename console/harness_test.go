@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"log/slog"
 	"net/http"
@@ -81,21 +80,7 @@ func created(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte(`{"id":7,"card":"<b>4242</b>"}`))
 }
 
-func broken(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }
-
-func afterStep(name string) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		_, _ = idempotency.Step(r.Context(), name, func(context.Context) (string, error) { return "done", nil })
-		broken(w, r)
-	}
-}
-
-func inDoubt(name string) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		_, _ = idempotency.Step(r.Context(), name, func(context.Context) (string, error) { return "", errors.New("the provider hangs") }, idempotency.AtMostOnce())
-		broken(w, r)
-	}
-}
+var broken, afterStep, inDoubt = guardtest.Broken, guardtest.AfterStep, guardtest.InDoubt
 
 var hold = idempotency.WithRecovery(idempotency.Hold)
 
@@ -197,12 +182,5 @@ func requireGolden(t *testing.T, name, got string) {
 	}
 	var indented bytes.Buffer
 	require.NoError(t, json.Indent(&indented, []byte(got), "", "  "), got)
-	file := filepath.Join("testdata", name+".json")
-	if *write {
-		require.NoError(t, os.MkdirAll("testdata", 0o755))
-		require.NoError(t, os.WriteFile(file, indented.Bytes(), 0o644))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, string(want), indented.String(), "go test ./console -write writes %s", file)
+	guardtest.RequireGolden(t, filepath.Join("testdata", name+".json"), indented.String(), *write)
 }

@@ -19,7 +19,7 @@ func (p place) midMinute(t *testing.T, args ...string) result {
 	var out, errOut bytes.Buffer
 	a := &app{out: &out, errOut: &errOut, env: func(string) string { return "" }, now: func() time.Time { return time.Date(2026, 11, 27, 3, 12, 50, 0, time.UTC) }}
 	code := a.execute(t.Context(), append(p.fit(args), p.flags...))
-	return result{code, out.String(), errOut.String()}
+	return result{args, code, out.String(), errOut.String()}
 }
 
 // All that one cause may have is decided at once, and nothing else.

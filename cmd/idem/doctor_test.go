@@ -58,8 +58,7 @@ var figures = regexp.MustCompile(`[0-9][0-9.]*(µs|ms|s|[BKMG]|%)?`)
 func requireWell(t *testing.T, name string, flags []string) {
 	t.Helper()
 	for format, extension := range map[string]string{asTable: ".txt", asJSON: ".json"} {
-		got := call(t, append([]string{"doctor", "--timeout", "1h", "-o", format}, flags...)...)
-		require.Equal(t, inspect.ExitOK, got.code, got.out+got.err)
+		got := call(t, append([]string{"doctor", "--timeout", "1h", "-o", format}, flags...)...).exits(t, inspect.ExitOK)
 		text := regexp.MustCompile(` {2,}`).ReplaceAllString(figures.ReplaceAllString(got.out, "N"), "  ")
 		requireGolden(t, "doctor-"+name+extension, text)
 	}
@@ -240,8 +239,7 @@ func TestDoctorOfPostgres(t *testing.T) {
 	require.Equal(t, fail, find(inspect.ExitUnhealthy, server, "&default_transaction_read_only=on")["table"].Result)
 
 	do("COMMENT ON TABLE " + table + " IS NULL")
-	_, err = p.Claim(t.Context(), "expired", store.Claim{Owner: store.Owner{1}, Lease: time.Minute, Retention: time.Hour})
-	require.NoError(t, err)
+	guardtest.Claim(t, p, "expired", store.Claim{Owner: store.Owner{1}, Lease: time.Minute, Retention: time.Hour})
 	do("UPDATE " + table + " SET expires = expires - 9 * 3600000000")
 	found = find(inspect.ExitOK, pgserver.StartBouncer(t, server), "&default_query_exec_mode=exec")
 	require.Equal(t, warn, found["listen"].Result)
@@ -260,8 +258,7 @@ func TestDoctorOfSQLite(t *testing.T) {
 	requireWell(t, "sqlite", p.flags)
 	require.NoError(t, os.Chmod(p.flags[1], 0o644))
 	require.Equal(t, warn, checks(t, inspect.ExitOK, p.flags...)["file"].Result)
-	_, err := p.Claim(t.Context(), "expired", store.Claim{Owner: store.Owner{1}, Lease: time.Minute, Retention: time.Hour})
-	require.NoError(t, err)
+	guardtest.Claim(t, p, "expired", store.Claim{Owner: store.Owner{1}, Lease: time.Minute, Retention: time.Hour})
 	db, err := sql.Open("sqlite", p.flags[1])
 	require.NoError(t, err)
 	defer func() { _ = db.Close() }()

@@ -46,8 +46,7 @@ func TestUsageIsRefused(t *testing.T) {
 		{"find", redis, "--reference", "77", "--scope", "alice"},
 		{"resolve", redis, "name", "final"},
 	} {
-		got := call(t, args...)
-		require.Equal(t, inspect.ExitUsage, got.code, "%v: %s", args, got.err)
+		got := call(t, args...).exits(t, inspect.ExitUsage)
 		require.NotEmpty(t, got.err)
 		require.NotContains(t, got.err, "secret")
 		require.Empty(t, got.out)
@@ -59,8 +58,7 @@ func TestUsageErrorsAreJSON(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"--nosuch"}, {"held", "--nosuch"}, {"held", "--limit", "x"}, {"held", "--limit=x", "-x"}, {"unknown"}, {"why"}} {
 		for _, output := range [][]string{{"-o", "json"}, {"-ojson"}, {"--output=json"}, {"--output", "json"}} {
-			got := call(t, append(args, output...)...)
-			require.Equal(t, inspect.ExitUsage, got.code)
+			got := call(t, append(args, output...)...).exits(t, inspect.ExitUsage)
 			var failed inspect.Failure
 			require.NoError(t, json.Unmarshal([]byte(got.err), &failed), "%v: %s", args, got.err)
 			require.Equal(t, inspect.ExitUsage, failed.Code)
@@ -97,12 +95,10 @@ func TestUsageOfADecision(t *testing.T) {
 		{"find", "--reference", "77", "--cursor", "nonsense"},
 		{"find", "--reference", "77", "--secret-file", filepath.Join(t.TempDir(), "none")},
 	} {
-		got := p.idem(t, args...)
-		require.Equal(t, inspect.ExitUsage, got.code, "%v: %s", args, got.err)
+		p.idem(t, args...).exits(t, inspect.ExitUsage)
 	}
 	require.Equal(t, seen, s.seen("a"))
-	got := callWith(t, "not HTTP", nil, append([]string{"resolve", name, "final", "--reason", "x", "--seen", seen, "--unsealed", "--answer", "-"}, p.flags...)...)
-	require.Equal(t, inspect.ExitUsage, got.code, got.err)
+	callWith(t, "not HTTP", nil, append([]string{"resolve", name, "final", "--reason", "x", "--seen", seen, "--unsealed", "--answer", "-"}, p.flags...)...).exits(t, inspect.ExitUsage)
 }
 
 func TestStoreThatCannotBeReached(t *testing.T) {
@@ -117,8 +113,7 @@ func TestStoreThatCannotBeReached(t *testing.T) {
 	} {
 		for _, command := range [][]string{{"held"}, {"stats"}, {"doctor"}, {"find", "--shared", "--key", "a"}} {
 			args := append(command, flags...)
-			got := call(t, append(args, "-o", "json")...)
-			require.Equal(t, inspect.ExitUnreachable, got.code, "%v: %s", args, got.err)
+			got := call(t, append(args, "-o", "json")...).exits(t, inspect.ExitUnreachable)
 			require.Contains(t, got.err, `"code":6`)
 		}
 	}
@@ -138,8 +133,7 @@ func TestForeignFile(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte("nonsense"), 0o600))
 	require.Equal(t, inspect.ExitError, call(t, "held", "--sqlite", file).code)
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	got := call(t, "held", "--sqlite", file)
-	require.Equal(t, inspect.ExitError, got.code)
+	got := call(t, "held", "--sqlite", file).exits(t, inspect.ExitError)
 	require.Contains(t, got.err, "no table of records")
 	left, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -203,8 +197,7 @@ func TestCluster(t *testing.T) {
 	}
 	p := place{st, []string{"--redis", "redis://" + cluster.Masters[0].Addr}, nil}
 	for i := range 5 {
-		got := p.idem(t, "why", s.name(strconv.Itoa(i)))
-		require.Equal(t, inspect.ExitOK, got.code, got.err)
+		p.idem(t, "why", s.name(strconv.Itoa(i))).exits(t, inspect.ExitOK)
 	}
 	require.Equal(t, 5, strings.Count(p.idem(t, "held", "-o", "json").out, `"type":"record"`))
 	require.Equal(t, 3, strings.Count(p.idem(t, "doctor", "-o", "json").out, `"check":"persistence"`))

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"flag"
 	"log/slog"
 	"net/http"
@@ -25,6 +24,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/console"
 	"example.com/idempotency/internal/engine/intent"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/pgserver"
 	"example.com/idempotency/store"
 	"example.com/idempotency/stores/pgstore"
@@ -46,8 +46,16 @@ func TestMain(m *testing.M) {
 
 // A result is what a call of the program leaves.
 type result struct {
+	args     []string
 	code     int
 	out, err string
+}
+
+// exits checks the code that the program exits with.
+func (r result) exits(t *testing.T, code int) result {
+	t.Helper()
+	require.Equal(t, code, r.code, "%v: %s%s", r.args, r.out, r.err)
+	return r
 }
 
 // A place is a store with its flags.
@@ -81,7 +89,7 @@ func callWith(t *testing.T, in string, env map[string]string, args ...string) re
 	t.Helper()
 	var out, errOut bytes.Buffer
 	code := run(t.Context(), args, strings.NewReader(in), &out, &errOut, func(name string) string { return env[name] })
-	return result{code, out.String(), errOut.String()}
+	return result{args, code, out.String(), errOut.String()}
 }
 
 func redisPlace(t *testing.T) (place, *miniredis.Miniredis) {
@@ -188,40 +196,22 @@ func (s *service) post(route, key string, h http.HandlerFunc, opts ...idempotenc
 	return w
 }
 
-// name is the name of the record of a key.
-func (s *service) name(key string) string {
+func (s *service) look(key string) idempotency.RecordInfo {
 	s.t.Helper()
 	info, err := s.guard.Lookup(s.t.Context(), idempotency.Key{Scope: "alice", Value: key})
 	require.NoError(s.t, err)
-	return info.Record
+	return info
 }
 
-func (s *service) seen(key string) string {
-	s.t.Helper()
-	info, err := s.guard.Lookup(s.t.Context(), idempotency.Key{Scope: "alice", Value: key})
-	require.NoError(s.t, err)
-	return info.Seen().String()
-}
+// name is the name of the record of a key.
+func (s *service) name(key string) string { return s.look(key).Record }
+
+func (s *service) seen(key string) string { return s.look(key).Seen().String() }
 
 // How handlers end.
 func created(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }
-func broken(w http.ResponseWriter, _ *http.Request)  { w.WriteHeader(http.StatusInternalServerError) }
 
-func afterStep(name string, opts ...idempotency.TaskOption) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		_, _ = idempotency.Step(r.Context(), name, func(context.Context) (string, error) { return "done", nil }, opts...)
-		broken(w, r)
-	}
-}
-
-var errHangs = errors.New("the provider hangs")
-
-func inDoubt(name string) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		_, _ = idempotency.Step(r.Context(), name, func(context.Context) (string, error) { return "", errHangs }, idempotency.AtMostOnce())
-		broken(w, r)
-	}
-}
+var broken, afterStep, inDoubt = guardtest.Broken, guardtest.AfterStep, guardtest.InDoubt
 
 var hold = idempotency.WithRecovery(idempotency.Hold)
 
@@ -281,11 +271,5 @@ func stable(text string) string {
 // requireGolden compares an output with a file of testdata.
 func requireGolden(t *testing.T, name, got string) {
 	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *write {
-		require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
-	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, string(want), got, "go test ./cmd/idem -write writes %s", file)
+	guardtest.RequireGolden(t, filepath.Join("testdata", name), got, *write)
 }

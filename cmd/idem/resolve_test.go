@@ -41,8 +41,7 @@ func TestFinalIsWhatEveryRetryGets(t *testing.T) {
 				"--status", "201", "--header", "Location: /payouts/1", "--body", `{"id":1}`,
 			})
 			for range 2 { // the reply of the first may have been lost
-				got := p.idem(t, args...)
-				require.Equal(t, inspect.ExitOK, got.code, got.err)
+				p.idem(t, args...).exits(t, inspect.ExitOK)
 			}
 			answer := s.post("POST /payouts", "payout-1", broken, hold)
 			require.Equal(t, http.StatusCreated, answer.Code)
@@ -62,8 +61,7 @@ func TestAnswerOfAFileIsWhatCurlPrints(t *testing.T) {
 		s := serve(t, p.records)
 		s.post("POST /payouts", key, broken, hold)
 		args := s.named([]string{"resolve", "name:" + key, "final", "--seen", "seen:" + key, "--unsealed", "--reason", "x", "--answer", where})
-		got := callWith(t, printed, nil, append(args, p.flags...)...)
-		require.Equal(t, inspect.ExitOK, got.code, got.err)
+		callWith(t, printed, nil, append(args, p.flags...)...).exits(t, inspect.ExitOK)
 		answer := s.post("POST /payouts", key, broken, hold)
 		require.Equal(t, http.StatusCreated, answer.Code)
 		require.Equal(t, "{\"id\":1}\n", answer.Body.String())
@@ -103,8 +101,7 @@ func TestAnswerOfAFileThatIsNotTheAnswer(t *testing.T) {
 	got := resolve("HTTP/1.1 200 OK\r\n\r\n" + strings.Repeat("a", mostAnswer))
 	require.Equal(t, inspect.ExitUsage, got.code)
 	require.Contains(t, got.err, "larger than")
-	got = p.idem(t, append(slices.Clone(args[:len(args)-2]), "--status", "201", "--header", "Content-Encoding: gzip", "--body", "abc")...)
-	require.Equal(t, inspect.ExitUsage, got.code)
+	got = p.idem(t, append(slices.Clone(args[:len(args)-2]), "--status", "201", "--header", "Content-Encoding: gzip", "--body", "abc")...).exits(t, inspect.ExitUsage)
 	require.Contains(t, got.err, "the body is not in it")
 	require.Equal(t, args[4], s.seen("a"), "nothing was written")
 
@@ -141,8 +138,7 @@ func TestTheOthersLetTheNextRequestRun(t *testing.T) {
 		s := serve(t, p.records)
 		s.post("POST /payouts", c.key, c.before, hold)
 		args := s.named([]string{"resolve", "name:" + c.key, c.word, "--seen", "seen:" + c.key, "--reason", "x"})
-		got := p.idem(t, append(args, c.more...)...)
-		require.Equal(t, inspect.ExitOK, got.code, got.err)
+		p.idem(t, append(args, c.more...)...).exits(t, inspect.ExitOK)
 		require.Equal(t, http.StatusCreated, s.post("POST /payouts", c.key, created, hold).Code)
 	}
 }
@@ -153,8 +149,7 @@ func TestForgottenKeyRunsAsTheFirst(t *testing.T) {
 	s := serve(t, p.records)
 	s.post("POST /payouts", "a", broken, hold)
 	name := s.name("a")
-	got := p.idem(t, "forget", name, "--seen", s.seen("a"), "--reason", "a test")
-	require.Equal(t, inspect.ExitOK, got.code, got.err)
+	p.idem(t, "forget", name, "--seen", s.seen("a"), "--reason", "a test").exits(t, inspect.ExitOK)
 	require.False(t, server.Exists("idem:"+name))
 	require.Equal(t, inspect.ExitNotFound, p.idem(t, "why", name).code)
 }
@@ -271,8 +266,7 @@ func TestChangedMeanwhile(t *testing.T) {
 				for _, decide := range [][]string{
 					{"resolve", name, "final", "--status", "200", "--unsealed"}, {"resolve", name, "resume"}, {"resolve", name, "not-executed"}, {"forget", name},
 				} {
-					got := p.idem(t, append(append(decide, "--seen", seen, "--reason", "x"), more...)...)
-					require.Equal(t, inspect.ExitChanged, got.code, "%v %v", decide, more)
+					got := p.idem(t, append(append(decide, "--seen", seen, "--reason", "x"), more...)...).exits(t, inspect.ExitChanged)
 					require.Contains(t, got.err, now)
 				}
 			}
@@ -295,8 +289,7 @@ func TestSealedRoute(t *testing.T) {
 		s := serve(t, p.records, idempotency.WithSealer(sealer), idempotency.WithKeptKeys(c.kept), hold)
 		s.post("POST /payouts", c.key, c.before)
 		name, seen := s.name(c.key), s.seen(c.key)
-		got := p.idem(t, "resolve", name, "final", "--seen", seen, "--reason", "x", "--status", "201", "--unsealed")
-		require.Equal(t, inspect.ExitError, got.code)
+		got := p.idem(t, "resolve", name, "final", "--seen", seen, "--reason", "x", "--status", "201", "--unsealed").exits(t, inspect.ExitError)
 		require.Contains(t, got.err, "the route seals")
 		require.Equal(t, seen, s.seen(c.key))
 		want := inspect.ExitOK // nothing of it has to be read

@@ -13,6 +13,7 @@ import (
 
 	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/internal/faultproxy"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/inspect"
 	"example.com/idempotency/store"
 )
@@ -87,8 +88,7 @@ func TestWatchTellsEachChangeOnce(t *testing.T) {
 	require.Equal(t, change{Type: "change", Change: "settled", Record: name, State: "gone"}, line())
 
 	lapsing := intent.Key{Scope: "alice", Value: "b"}.Name()
-	_, err := p.Claim(t.Context(), lapsing, store.Claim{Owner: store.Owner{1}, Lease: time.Millisecond, Retention: time.Hour, Label: "b"})
-	require.NoError(t, err)
+	guardtest.Claim(t, p, lapsing, store.Claim{Owner: store.Owner{1}, Lease: time.Millisecond, Retention: time.Hour, Label: "b"})
 	p.pass()
 	require.Equal(t, change{Type: "change", Change: "lapsed", Record: lapsing, Route: "b", State: "lapsed", Attempt: 1}, line())
 	require.Equal(t, inspect.ExitOK, end())

@@ -3,23 +3,18 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/problem"
 )
@@ -27,107 +22,52 @@ import (
 // lease is short, because each crash blocks its key for that long.
 const lease = time.Second
 
-// A process is a running provider or shop.
-type process struct {
-	cmd *exec.Cmd
-	url string
-}
-
-// start starts a process on a free port and returns when it listens. The end of the test
-// kills it.
-func start(t *testing.T, point string, args ...string) *process {
+// start starts a process on a free port, which dies at the point. With an empty point it does not die.
+func start(t *testing.T, point string, args ...string) *guardtest.Program {
 	t.Helper()
-	p := &process{cmd: exec.Command(os.Args[0], append(args, "-addr", "127.0.0.1:0")...)}
-	p.cmd.Env = append(os.Environ(), runMain+"=1", crashPoint+"="+point)
-	p.cmd.Stderr = t.Output()
-	stdout, err := p.cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, p.cmd.Start())
-	t.Cleanup(p.kill)
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	require.NoError(t, err)
-	url, ok := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
-	require.True(t, ok, line)
-	p.url = url
-	return p
-}
-
-func (p *process) kill() {
-	_ = p.cmd.Process.Kill()
-	_ = p.cmd.Wait()
+	return guardtest.StartProgram(t, guardtest.Itself([]string{runMain + "=1", crashPoint + "=" + point}, append(args, "-addr", "127.0.0.1:0")...))
 }
 
 // A backend is shared by shops and survives them.
 type backend struct {
 	redis    *redistest.Server
-	provider *process
+	provider *guardtest.Program
 }
 
 func newBackend(t *testing.T) backend {
 	return backend{redistest.Start(t), start(t, "", "provider")}
 }
 
-// shop starts a shop that dies at a point. With an empty point it does not die.
-func (b backend) shop(t *testing.T, point string, args ...string) *process {
+// shop starts a shop that dies at a point.
+func (b backend) shop(t *testing.T, point string, args ...string) *guardtest.Program {
 	t.Helper()
 	return start(t, point, append([]string{
-		"shop", "-redis", b.redis.Addr, "-provider", b.provider.url,
+		"shop", "-redis", b.redis.Addr, "-provider", b.provider.URL,
 		"-lease", lease.String(), "-timeout", "10s",
 	}, args...)...)
-}
-
-// A reply is the whole answer that a client got, or the error that it got instead.
-type reply struct {
-	status   int
-	body     string
-	replayed bool
-	code     problem.Code
-	err      error
 }
 
 // A client sends the same order to one route with one key, as often as it is told to.
 type client struct{ path, key string }
 
-func (c client) send(ctx context.Context, p *process) (r reply) {
-	body, _ := json.Marshal(order{ID: c.key, Amount: 100})
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+c.path, bytes.NewReader(body))
-	if err != nil {
-		return reply{err: err}
-	}
-	req.Header.Set("Idempotency-Key", c.key)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return reply{err: err}
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	r = reply{
-		status: resp.StatusCode, body: string(text), err: err,
-		replayed: resp.Header.Get("Idempotent-Replayed") == "true",
-	}
-	if resp.Header.Get("Content-Type") == "application/problem+json" {
-		var document problem.Document
-		r.err = errors.Join(err, json.Unmarshal(text, &document))
-		r.code = document.Code
-	}
-	return r
+func (c client) send(ctx context.Context, p *guardtest.Program) (guardtest.Reply, error) {
+	return p.Try(ctx, guardtest.Call{Path: c.path, Key: c.key, Body: `{"id":"` + c.key + `","amount":100}`})
 }
 
 // retry sends the request until it is settled, with growing pauses, as a client does.
-func (c client) retry(t *testing.T, p *process) reply {
+func (c client) retry(t *testing.T, p *guardtest.Program) guardtest.Reply {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, lease/2) {
-		got := c.send(ctx, p)
-		retryable := got.err != nil || got.status >= http.StatusInternalServerError || got.code == problem.InFlight
-		if !retryable {
+		got, err := c.send(ctx, p)
+		if err == nil && got.Status < http.StatusInternalServerError && got.Problem.Code != problem.InFlight {
 			return got
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			require.FailNow(t, "no answer in time", "last: %+v", got)
+			require.FailNow(t, "no answer in time", "last: %+v, %v", got, err)
 		}
 	}
 }
@@ -135,7 +75,7 @@ func (c client) retry(t *testing.T, p *process) reply {
 // order returns what the provider did for the client's order.
 func (b backend) order(t *testing.T, c client) tally {
 	t.Helper()
-	resp, err := http.Get(b.provider.url + "/orders/" + c.key)
+	resp, err := http.Get(b.provider.URL + "/orders/" + c.key)
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	var got tally
@@ -145,7 +85,7 @@ func (b backend) order(t *testing.T, c client) tally {
 
 func (b backend) fault(t *testing.T, c client, kind, fault string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, b.provider.url+"/faults/"+kind+"/"+c.key, strings.NewReader(fault))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, b.provider.URL+"/faults/"+kind+"/"+c.key, strings.NewReader(fault))
 	require.NoError(t, err)
 	resp, err := http.DefaultClient.Do(r)
 	require.NoError(t, err)
@@ -156,31 +96,30 @@ func (b backend) fault(t *testing.T, c client, kind, fault string) {
 func (b backend) crashAt(t *testing.T, c client, point string) {
 	t.Helper()
 	victim := b.shop(t, point, "-resolve=false")
-	got := c.send(t.Context(), victim)
-	for got.status == http.StatusServiceUnavailable { // a busy Redis; nothing has run
-		got = c.send(t.Context(), victim)
+	got, err := c.send(t.Context(), victim)
+	for got.Status == http.StatusServiceUnavailable { // a busy Redis; nothing has run
+		got, err = c.send(t.Context(), victim)
 	}
-	require.Error(t, got.err, "the shop survives: %+v", got)
-	var exit *exec.ExitError
-	require.ErrorAs(t, victim.cmd.Wait(), &exit)
-	require.Equal(t, syscall.SIGKILL, exit.Sys().(syscall.WaitStatus).Signal())
+	require.Error(t, err, "the shop survives: %+v", got)
+	victim.RequireKilled(t)
 }
 
 var onceEach = map[string]int{"charges": 1, "shipments": 1, "mails": 1}
 
 // requireDone checks that the client has its one answer, that a retry gets it again, and that
 // the provider made each effect once.
-func (b backend) requireDone(t *testing.T, c client, got reply, p *process) {
+func (b backend) requireDone(t *testing.T, c client, got guardtest.Reply, p *guardtest.Program) {
 	t.Helper()
-	require.Equal(t, http.StatusCreated, got.status, got.body)
+	require.Equal(t, http.StatusCreated, got.Status, got.Body)
 	var r receipt
-	require.NoError(t, json.Unmarshal([]byte(got.body), &r))
+	require.NoError(t, json.Unmarshal([]byte(got.Body), &r))
 	require.NotEmpty(t, r.Charge)
 	require.NotEmpty(t, r.Shipment)
 	require.NotEmpty(t, r.Mail)
-	again := c.send(t.Context(), p)
-	require.True(t, again.replayed)
-	require.Equal(t, got.body, again.body)
+	again, err := c.send(t.Context(), p)
+	require.NoError(t, err)
+	require.True(t, again.Replayed())
+	require.Equal(t, got.Body, again.Body)
 	require.Equal(t, onceEach, b.order(t, c).Done)
 }
 
@@ -245,7 +184,7 @@ func TestKilledAnywhereEndsInOneOfEach(t *testing.T) {
 			b.crashAt(t, client, c.point)
 			got := client.retry(t, survivor)
 			b.requireDone(t, client, got, survivor)
-			require.Equal(t, c.point == "after complete 1", got.replayed)
+			require.Equal(t, c.point == "after complete 1", got.Replayed())
 			require.Equal(t, map[string]int{"charges": c.charges, "shipments": c.shipments, "mails": c.mail},
 				b.order(t, client).Asked)
 			asked := []string{"", "once", "twice"}[max(c.charges, c.shipments, c.mail)]
@@ -264,8 +203,11 @@ func TestKilledManyTimesEndsInOneOfEach(t *testing.T) {
 		"after save ship 1", "before save mail 1", "after save mail 1", "before complete 1",
 	} {
 		victim := b.shop(t, point)
-		require.Eventually(t, func() bool { return c.send(t.Context(), victim).err != nil }, time.Minute, lease/5)
-		require.Error(t, victim.cmd.Wait())
+		require.Eventually(t, func() bool {
+			_, err := c.send(t.Context(), victim)
+			return err != nil
+		}, time.Minute, lease/5)
+		victim.RequireKilled(t)
 	}
 	survivor := b.shop(t, "")
 	b.requireDone(t, c, c.retry(t, survivor), survivor)
@@ -283,7 +225,9 @@ func TestFaultsOfTheProvider(t *testing.T) {
 				t.Parallel()
 				c := client{"/checkout", fault + "-" + kind}
 				b.fault(t, c, kind, fault)
-				require.Equal(t, http.StatusBadGateway, c.send(t.Context(), s).status)
+				got, err := c.send(t.Context(), s)
+				require.NoError(t, err)
+				require.Equal(t, http.StatusBadGateway, got.Status)
 				b.requireDone(t, c, c.retry(t, s), s)
 				require.GreaterOrEqual(t, b.order(t, c).Asked[kind], 2)
 			})
@@ -291,17 +235,10 @@ func TestFaultsOfTheProvider(t *testing.T) {
 	}
 	t.Run("declined", func(t *testing.T) {
 		t.Parallel()
-		var answers []string
-		for range 2 {
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+"/checkout", strings.NewReader(`{"id":"declined","amount":10001}`))
-			require.NoError(t, err)
-			r.Header.Set("Idempotency-Key", "declined")
-			resp, err := http.DefaultClient.Do(r)
-			require.NoError(t, err)
-			resp.Body.Close()
-			answers = append(answers, resp.Status+resp.Header.Get("Idempotent-Replayed"))
-		}
-		require.Equal(t, []string{"402 Payment Required", "402 Payment Requiredtrue"}, answers)
+		call := guardtest.Call{Path: "/checkout", Key: "declined", Body: `{"id":"declined","amount":10001}`}
+		first := s.Do(t, call)
+		require.Equal(t, http.StatusPaymentRequired, first.Status)
+		guardtest.RequireReplay(t, first, s.Do(t, call))
 		require.Equal(t, map[string]int{"charges": 1}, b.order(t, client{key: "declined"}).Asked)
 	})
 }
@@ -331,19 +268,18 @@ func TestKilledBetweenMarkAndRecordIsHeldAndResolved(t *testing.T) {
 			b.crashAt(t, client, c.point)
 			got := client.retry(t, unresolved)
 			row := documented(t, 1, c.row)
-			require.True(t, strings.HasPrefix(row[1], strconv.Itoa(got.status)), "%v", row)
+			require.True(t, strings.HasPrefix(row[1], strconv.Itoa(got.Status)), "%v", row)
 			require.Equal(t, strconv.Itoa(b.order(t, client).Done["mails"]), row[2])
 			if !c.held {
 				b.requireDone(t, client, got, unresolved)
 				return
 			}
 			for range 3 {
-				require.Equal(t, http.StatusConflict, got.status)
-				require.Equal(t, problem.OutcomeUnknown, got.code)
-				got = client.send(t.Context(), unresolved)
+				guardtest.RequireProblem(t, got, http.StatusConflict, problem.OutcomeUnknown)
+				got = client.retry(t, unresolved)
 			}
 			got = client.retry(t, resolving)
-			require.Equal(t, c.sent, got.replayed, "the resolver has recorded the answer, or let it run")
+			require.Equal(t, c.sent, got.Replayed(), "the resolver has recorded the answer, or let it run")
 			b.requireDone(t, client, got, resolving)
 			require.Equal(t, onceEach, b.order(t, client).Asked)
 		})

@@ -160,24 +160,31 @@ func publishOrders(t *testing.T, js jetstream.JetStream) {
 	}
 }
 
-func TestAsynq(t *testing.T) {
-	t.Parallel()
+// startAsynq runs a server whose failures are told, and that tries again at once. It returns a client of it.
+func startAsynq(t *testing.T, guard *idempotency.Guard, failed func(*asynq.Task, error), handler asynq.HandlerFunc) *asynq.Client {
+	t.Helper()
 	redis := asynq.RedisClientOpt{Addr: redistest.Start(t).Addr}
-	s := newService()
 	srv := asynq.NewServer(redis, asynq.Config{
 		Concurrency: 1, LogLevel: asynq.FatalLevel, TaskCheckInterval: 100 * time.Millisecond, DelayedTaskCheckInterval: 100 * time.Millisecond,
 		RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 0 },
-		ErrorHandler: asynq.ErrorHandlerFunc(func(_ context.Context, task *asynq.Task, err error) {
-			if errors.Is(err, asynq.SkipRetry) {
-				_ = s.park(task.Payload())
-			}
-		}),
+		IsFailure:      AsynqFailed,
+		ErrorHandler:   asynq.ErrorHandlerFunc(func(_ context.Context, task *asynq.Task, err error) { failed(task, err) }),
 	})
-	handler := asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error { return s.handle(ctx, task.Payload()) })
-	require.NoError(t, srv.Start(Asynq(newGuard(t))(handler)))
-	defer srv.Shutdown()
+	require.NoError(t, srv.Start(Asynq(guard)(handler)))
+	t.Cleanup(srv.Shutdown)
 	client := asynq.NewClient(redis)
-	defer client.Close()
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+func TestAsynq(t *testing.T) {
+	t.Parallel()
+	s := newService()
+	client := startAsynq(t, newGuard(t), func(task *asynq.Task, err error) {
+		if errors.Is(err, asynq.SkipRetry) {
+			_ = s.park(task.Payload())
+		}
+	}, func(ctx context.Context, task *asynq.Task) error { return s.handle(ctx, task.Payload()) })
 	for _, what := range sent {
 		_, err := client.EnqueueContext(t.Context(), asynq.NewTask("ship", []byte(what)), asynq.TaskID("id-"+what), asynq.Retention(time.Hour))
 		if !errors.Is(err, asynq.ErrTaskIDConflict) { // asynq itself refuses the second
@@ -190,7 +197,6 @@ func TestAsynq(t *testing.T) {
 // Deliveries that find their task in other hands do not use up its retries.
 func TestAsynqTaskInFlight(t *testing.T) {
 	t.Parallel()
-	redis := asynq.RedisClientOpt{Addr: redistest.Start(t).Addr}
 	guard := newGuard(t)
 	begun, leave := make(chan struct{}), make(chan struct{})
 	other := make(chan queue.Disposition, 1)
@@ -205,20 +211,10 @@ func TestAsynqTaskInFlight(t *testing.T) {
 	}()
 	<-begun
 	refused, done := make(chan error, 1000), make(chan struct{})
-	srv := asynq.NewServer(redis, asynq.Config{
-		Concurrency: 1, LogLevel: asynq.FatalLevel, TaskCheckInterval: 100 * time.Millisecond, DelayedTaskCheckInterval: 100 * time.Millisecond,
-		RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 0 },
-		IsFailure:      AsynqFailed,
-		ErrorHandler:   asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) { refused <- err }),
-	})
-	handler := asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+	client := startAsynq(t, guard, func(_ *asynq.Task, err error) { refused <- err }, func(context.Context, *asynq.Task) error {
 		close(done)
 		return nil
 	})
-	require.NoError(t, srv.Start(Asynq(guard)(handler)))
-	defer srv.Shutdown()
-	client := asynq.NewClient(redis)
-	defer client.Close()
 	_, err := client.EnqueueContext(t.Context(), asynq.NewTask("ship", []byte("order")), asynq.TaskID("id"), asynq.MaxRetry(1))
 	require.NoError(t, err)
 	for range 3 {

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 	"github.com/nats-io/nats.go/jetstream"
@@ -39,22 +38,18 @@ func (p *failingPublisher) Publish(topic string, messages ...*message.Message) e
 // What a handler publishes is not lost when its run is recorded and the publication fails.
 func TestWatermillPublishesWhatWasNotPublished(t *testing.T) {
 	t.Parallel()
-	logger := watermill.NopLogger{}
-	pubsub := gochannel.NewGoChannel(gochannel.Config{OutputChannelBuffer: 10, Persistent: true}, logger)
-	router, err := message.NewRouter(message.RouterConfig{}, logger)
-	require.NoError(t, err)
-	router.AddMiddleware(Watermill(newGuard(t), func(*message.Message, error) error { return nil }))
 	var runs atomic.Int32
-	router.AddHandler("ship", "orders", pubsub, "parcels", &failingPublisher{Publisher: pubsub}, func(*message.Message) ([]*message.Message, error) {
-		runs.Add(1)
-		parcel := message.NewMessage("parcel", []byte("a box"))
-		parcel.Metadata.Set("weight", "7")
-		return []*message.Message{parcel}, nil
+	pubsub := runRouter(t, func(router *message.Router, pubsub *gochannel.GoChannel) {
+		router.AddMiddleware(Watermill(newGuard(t), func(*message.Message, error) error { return nil }))
+		router.AddHandler("ship", "orders", pubsub, "parcels", &failingPublisher{Publisher: pubsub}, func(*message.Message) ([]*message.Message, error) {
+			runs.Add(1)
+			parcel := message.NewMessage("parcel", []byte("a box"))
+			parcel.Metadata.Set("weight", "7")
+			return []*message.Message{parcel}, nil
+		})
 	})
 	parcels, err := pubsub.Subscribe(t.Context(), "parcels")
 	require.NoError(t, err)
-	go func() { _ = router.Run(t.Context()) }()
-	<-router.Running()
 	require.NoError(t, pubsub.Publish("orders", message.NewMessage("order", nil)))
 	select {
 	case parcel := <-parcels:
@@ -66,7 +61,6 @@ func TestWatermillPublishesWhatWasNotPublished(t *testing.T) {
 		t.Fatal("it was not published")
 	}
 	require.EqualValues(t, 1, runs.Load())
-	require.NoError(t, router.Close())
 }
 
 // Router.Close ends the contexts of messages. The message in hand is done all the same.

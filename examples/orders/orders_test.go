@@ -4,18 +4,14 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -23,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency/examples/orders/db"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/pgserver"
 )
 
@@ -95,83 +92,34 @@ func (h home) published(t *testing.T) (messages, duplicates int) {
 const lease = time.Second
 
 // A process is a running service.
-type process struct {
-	cmd *exec.Cmd
-	url string
-}
+type process struct{ *guardtest.Program }
 
-// start starts a service on a free port and returns when it listens. With an empty point it does not
-// die. The end of the test kills it.
-func (h home) start(t *testing.T, point string) *process {
+// start starts a service on a free port. With an empty point it does not die.
+func (h home) start(t *testing.T, point string) process {
 	t.Helper()
-	p := &process{cmd: exec.Command(os.Args[0], append([]string{"-addr", "127.0.0.1:0"}, h.args...)...)}
-	p.cmd.Env = append(os.Environ(), runMain+"=1", crashPoint+"="+point)
-	p.cmd.Stderr = t.Output()
-	stdout, err := p.cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, p.cmd.Start())
-	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill()
-		_ = p.cmd.Wait()
-	})
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	require.NoError(t, err)
-	url, ok := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
-	require.True(t, ok, line)
-	p.url = url
-	return p
+	args := append([]string{"-addr", "127.0.0.1:0"}, h.args...)
+	return process{guardtest.StartProgram(t, guardtest.Itself([]string{runMain + "=1", crashPoint + "=" + point}, args...))}
 }
 
-// dies waits until the process has killed itself.
-func (p *process) dies(t *testing.T) {
-	t.Helper()
-	_ = p.cmd.Wait()
-	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	require.True(t, ok && status.Signal() == syscall.SIGKILL, "%v", p.cmd.ProcessState)
-}
-
-// stop shuts the service down.
-func (p *process) stop(t *testing.T) {
-	t.Helper()
-	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
-	require.NoError(t, p.cmd.Wait())
-}
-
-type reply struct {
-	status   int
-	body     string
-	replayed bool
+// by returns an order of the customer's.
+func by(customer, key string) guardtest.Call {
+	header := http.Header{"Authorization": {"Bearer token-of-" + customer}}
+	return guardtest.Call{Path: "/orders", Key: key, Body: `{"item":"tea","quantity":2}`, Header: header}
 }
 
 // order sends an order of alice's.
-func (p *process) order(ctx context.Context, key string) (reply, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+"/orders", strings.NewReader(`{"item":"tea","quantity":2}`))
-	if err != nil {
-		return reply{}, err
-	}
-	r.Header.Set("Authorization", "Bearer token-of-alice")
-	r.Header.Set("Idempotency-Key", key)
-	resp, err := client.Do(r)
-	if err != nil {
-		return reply{}, err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	return reply{resp.StatusCode, string(body), resp.Header.Get("Idempotent-Replayed") == "true"}, err
+func (p process) order(ctx context.Context, key string) (guardtest.Reply, error) {
+	return p.Try(ctx, by("alice", key))
 }
-
-// client opens a connection for each request. Go's client repeats a request with a key by itself
-// when a connection that it has used before is cut.
-var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 // retry sends an order until it is made, as a client does. The lease of a process that has died
 // keeps it from being made at once.
-func (p *process) retry(t *testing.T, key string) (got reply) {
+func (p process) retry(t *testing.T, key string) (got guardtest.Reply) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		var err error
 		got, err = p.order(t.Context(), key)
-		return err == nil && got.status == http.StatusCreated
+		return err == nil && got.Status == http.StatusCreated
 	}, 20*time.Second, 50*time.Millisecond)
 	return got
 }
@@ -197,19 +145,19 @@ func TestOneOrderAndOneMessageWhereverTheServiceDies(t *testing.T) {
 				h := newHome(t)
 				dying := h.start(t, c.point)
 				first, err := dying.order(t.Context(), "order-1")
-				for err == nil && first.status == http.StatusServiceUnavailable { // a busy database; no order was made
+				for err == nil && first.Status == http.StatusServiceUnavailable { // a busy database; no order was made
 					first, err = dying.order(t.Context(), "order-1")
 				}
-				dying.dies(t)
+				dying.RequireKilled(t)
 
 				p := h.start(t, "")
 				second := p.retry(t, "order-1")
-				require.Equal(t, c.replayed, second.replayed)
+				require.Equal(t, c.replayed, second.Replayed())
 				if err == nil { // the relay has died, and the client has its answer
-					require.Equal(t, first.body, second.body)
+					require.Equal(t, first.Body, second.Body)
 				}
 				require.Eventually(t, func() bool { return h.count(t, "outbox WHERE published IS NULL") == 0 }, time.Minute, 20*time.Millisecond)
-				p.stop(t)
+				p.Stop(t)
 
 				require.Equal(t, 1, h.count(t, "orders"))
 				require.Equal(t, 1, h.count(t, "outbox"))
@@ -228,14 +176,14 @@ func TestTwoServicesPublishEachMessageOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := newHome(t)
-			services := []*process{h.start(t, ""), h.start(t, "")}
+			services := []process{h.start(t, ""), h.start(t, "")}
 			const orders = 20
 			for i := range orders {
 				services[i%2].retry(t, fmt.Sprintf("order-%d", i))
 			}
 			require.Eventually(t, func() bool { return h.count(t, "outbox WHERE published IS NULL") == 0 }, time.Minute, 20*time.Millisecond)
 			for _, p := range services {
-				p.stop(t)
+				p.Stop(t)
 			}
 			messages, duplicates := h.published(t)
 			require.Equal(t, orders, messages)
@@ -250,28 +198,14 @@ func TestOrdersBelongToTheirCustomer(t *testing.T) {
 	h := homes["SQLite"](t)
 	p := h.start(t, "")
 	var order db.Order
-	require.NoError(t, json.Unmarshal([]byte(p.retry(t, "order-1").body), &order))
-	get := func(token string) int {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.url+"/orders/"+order.ID, nil)
-		require.NoError(t, err)
-		r.Header.Set("Authorization", "Bearer "+token)
-		resp, err := client.Do(r)
-		require.NoError(t, err)
-		defer resp.Body.Close()
-		return resp.StatusCode
+	require.NoError(t, json.Unmarshal([]byte(p.retry(t, "order-1").Body), &order))
+	for customer, want := range map[string]int{"alice": http.StatusOK, "bob": http.StatusNotFound, "mallory": http.StatusUnauthorized} {
+		get := by(customer, "")
+		get.Method, get.Path, get.NoBody = http.MethodGet, "/orders/"+order.ID, true
+		require.Equal(t, want, p.Do(t, get).Status, customer)
 	}
-	require.Equal(t, http.StatusOK, get("token-of-alice"))
-	require.Equal(t, http.StatusNotFound, get("token-of-bob"))
-	require.Equal(t, http.StatusUnauthorized, get("token-of-mallory"))
-
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+"/orders", bytes.NewReader([]byte(`{"item":"tea","quantity":2}`)))
-	require.NoError(t, err)
-	r.Header.Set("Authorization", "Bearer token-of-bob")
-	r.Header.Set("Idempotency-Key", "order-1")
-	resp, err := client.Do(r)
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	require.Equal(t, http.StatusCreated, resp.StatusCode)
-	require.Empty(t, resp.Header.Get("Idempotent-Replayed"))
+	got := p.Do(t, by("bob", "order-1"))
+	require.Equal(t, http.StatusCreated, got.Status)
+	require.False(t, got.Replayed())
 	require.Equal(t, 2, h.count(t, "orders"))
 }

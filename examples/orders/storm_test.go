@@ -20,13 +20,14 @@ import (
 
 	"example.com/idempotency/examples/orders/db"
 	"example.com/idempotency/internal/pgserver"
+	"example.com/idempotency/problem"
 )
 
 // A storm kills services while clients order, and every tenth time the database server, too.
 type storm struct {
 	home    home
 	mu      sync.Mutex
-	service [2]*process
+	service [2]process
 
 	over    atomic.Bool
 	answers sync.Map // of orders, by key
@@ -34,7 +35,7 @@ type storm struct {
 }
 
 // get returns one of the services.
-func (s *storm) get(n int) *process {
+func (s *storm) get(n int) process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.service[n%len(s.service)]
@@ -46,17 +47,15 @@ func (s *storm) client(t *testing.T, name int) {
 		key := fmt.Sprintf("order-%d-%d", name, n)
 		for tries := 0; ; tries++ {
 			got, err := s.get(name+tries).order(t.Context(), key)
-			if err == nil && got.status == http.StatusCreated {
-				s.answers.Store(key, got.body)
+			if err == nil && got.Status == http.StatusCreated {
+				s.answers.Store(key, got.Body)
 				break
 			}
 			what := "no answer"
 			if err == nil {
-				var problem struct{ Code string }
-				_ = json.Unmarshal([]byte(got.body), &problem)
-				what = fmt.Sprint(got.status, " ", problem.Code)
-				if got.status < 500 && problem.Code != "in-flight" {
-					t.Errorf("%s: %s %s", key, what, got.body)
+				what = fmt.Sprint(got.Status, " ", got.Problem.Code)
+				if got.Status < 500 && got.Problem.Code != problem.InFlight {
+					t.Errorf("%s: %s %s", key, what, got.Body)
 					return
 				}
 			}
@@ -108,8 +107,8 @@ func (s *storm) blow(t *testing.T, server *pgserver.Server, kills int) {
 	for n := range kills {
 		time.Sleep(time.Duration(rand.IntN(200)) * time.Millisecond) // the moment of a kill is what is varied
 		dying := s.get(n)
-		require.NoError(t, dying.cmd.Process.Kill())
-		dying.dies(t)
+		dying.Kill()
+		dying.RequireKilled(t)
 		if n%10 == 4 {
 			server.Crash()
 			server.Restart(t)

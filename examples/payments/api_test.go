@@ -15,13 +15,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 	"example.com/idempotency/store"
 )
 
 // An inProcess API is called without a network, so it can run on the time of a test.
 type inProcess struct {
-	handler  http.Handler
+	*guardtest.Server
 	guard    *idempotency.Guard
 	provider *provider
 }
@@ -32,21 +33,7 @@ func newInProcess(t *testing.T, st idempotency.Store, delay time.Duration) *inPr
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, guard.Shutdown(context.WithoutCancel(t.Context()))) })
 	p := newProvider(delay)
-	return &inProcess{newAPI(guard, p), guard, p}
-}
-
-func (a *inProcess) pay(t *testing.T, path, authorization, key, body string) answer {
-	t.Helper()
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(body))
-	r.Header.Set("Authorization", authorization)
-	if key != "" {
-		r.Header.Set("Idempotency-Key", key)
-	}
-	w := httptest.NewRecorder()
-	a.handler.ServeHTTP(w, r)
-	got, err := readAnswer(w.Result())
-	require.NoError(t, err)
-	return got
+	return &inProcess{guardtest.ServeRecorder(t, newAPI(guard, p)), guard, p}
 }
 
 func TestRefusals(t *testing.T) {
@@ -67,18 +54,17 @@ func TestRefusals(t *testing.T) {
 		"negative amount":  {"Bearer token-of-alice", `{"amount":-1,"currency":"eur"}`, http.StatusUnprocessableEntity},
 		"unknown currency": {"Bearer token-of-alice", `{"amount":100,"currency":"gold"}`, http.StatusUnprocessableEntity},
 	} {
-		key := strings.ReplaceAll(name, " ", "-")
-		first := api.pay(t, "/charges", c.authorization, key, c.body)
-		require.Equal(t, c.status, first.status, name)
+		call := guardtest.Call{Key: strings.ReplaceAll(name, " ", "-"), Body: c.body, NoBody: c.body == ""}
+		call.Header = http.Header{"Authorization": {c.authorization}}
+		first := api.Do(t, call)
+		require.Equal(t, c.status, first.Status, name)
 		// The handler's refusals are recorded. A stranger does not reach the handler.
-		retry := api.pay(t, "/charges", c.authorization, key, c.body)
-		require.Equal(t, first.body, retry.body)
-		require.Equal(t, c.status != http.StatusUnauthorized, retry.replayed, name)
+		retry := api.Do(t, call)
+		require.Equal(t, first.Body, retry.Body)
+		require.Equal(t, c.status != http.StatusUnauthorized, retry.Replayed(), name)
 	}
 	for _, path := range []string{"/charges", "/payouts"} {
-		missing := api.pay(t, path, "Bearer token-of-alice", "", hundredEuros)
-		require.Equal(t, http.StatusBadRequest, missing.status)
-		require.Equal(t, problem.KeyMissing, missing.code)
+		guardtest.RequireProblem(t, api.Do(t, alice(path, "")), http.StatusBadRequest, problem.KeyMissing)
 	}
 	require.Equal(t, newProvider(0).counts(), api.provider.counts(), "nothing was done")
 }
@@ -86,11 +72,10 @@ func TestRefusals(t *testing.T) {
 func TestCallersDoNotShareKeys(t *testing.T) {
 	t.Parallel()
 	api := newInProcess(t, idempotency.NewMemoryStore(), 0)
-	alice := api.pay(t, "/charges", "Bearer token-of-alice", "order-1", hundredEuros)
-	bob := api.pay(t, "/charges", "Bearer token-of-bob", "order-1", hundredEuros)
-	requirePaid(t, alice, 1)
-	requirePaid(t, bob, 1)
-	require.NotEqual(t, alice.payment.ID, bob.payment.ID)
+	bob := alice("/charges", "order-1")
+	bob.Header = http.Header{"Authorization": {"Bearer token-of-bob"}}
+	first, second := requirePaid(t, api.Do(t, alice("/charges", "order-1")), 1), requirePaid(t, api.Do(t, bob), 1)
+	require.NotEqual(t, first.ID, second.ID)
 	require.Equal(t, 2, api.provider.counts()["charges"])
 }
 
@@ -99,12 +84,12 @@ func TestRoutesHaveTheirOwnTTL(t *testing.T) {
 	for path, ttl := range map[string]time.Duration{"/charges": 24 * time.Hour, "/payouts": 7 * 24 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			api := newInProcess(t, idempotency.NewMemoryStore(), 0)
-			first := api.pay(t, path, "Bearer token-of-alice", "order-1", hundredEuros)
+			first := api.Do(t, alice(path, "order-1"))
 			requirePaid(t, first, 1)
 			time.Sleep(ttl - time.Second)
-			requireReplay(t, first, api.pay(t, path, "Bearer token-of-alice", "order-1", hundredEuros))
+			guardtest.RequireReplay(t, first, api.Do(t, alice(path, "order-1")))
 			time.Sleep(time.Second)
-			requirePaid(t, api.pay(t, path, "Bearer token-of-alice", "order-1", hundredEuros), 1)
+			requirePaid(t, api.Do(t, alice(path, "order-1")), 1)
 		})
 	}
 }
@@ -123,13 +108,13 @@ func TestNothingIsPaidWithoutAClaim(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			st := idempotency.NewMemoryStore()
 			slow := newInProcess(t, cutOffStore{st}, time.Hour)
-			got := slow.pay(t, path, "Bearer token-of-alice", "order-1", hundredEuros)
-			require.Equal(t, http.StatusServiceUnavailable, got.status)
-			require.Equal(t, "1", got.header.Get("Retry-After"))
+			got := slow.Do(t, alice(path, "order-1"))
+			require.Equal(t, http.StatusServiceUnavailable, got.Status)
+			require.Equal(t, "1", got.Header.Get("Retry-After"))
 			require.Equal(t, newProvider(0).counts(), slow.provider.counts())
 
 			quick := newInProcess(t, st, 0)
-			requirePaid(t, quick.pay(t, path, "Bearer token-of-alice", "order-1", hundredEuros), 2)
+			requirePaid(t, quick.Do(t, alice(path, "order-1")), 2)
 		})
 	}
 }
@@ -138,9 +123,8 @@ func TestShutdownEndsTheGuard(t *testing.T) {
 	t.Parallel()
 	api := newInProcess(t, idempotency.NewMemoryStore(), 0)
 	require.NoError(t, shutdown(&http.Server{}, api.guard))
-	got := api.pay(t, "/charges", "Bearer token-of-alice", "order-1", hundredEuros)
-	require.Equal(t, http.StatusServiceUnavailable, got.status)
-	require.Equal(t, problem.ShuttingDown, got.code)
+	got := api.Do(t, alice("/charges", "order-1"))
+	guardtest.RequireProblem(t, got, http.StatusServiceUnavailable, problem.ShuttingDown)
 }
 
 func TestDocumentationShowsTheSameLines(t *testing.T) {
@@ -158,7 +142,7 @@ func TestConsole(t *testing.T) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost:8080/console/", nil)
 		r.RemoteAddr = from
 		w := httptest.NewRecorder()
-		api.handler.ServeHTTP(w, r)
+		newAPI(api.guard, api.provider).ServeHTTP(w, r)
 		require.Equal(t, status, w.Code)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/problem"
 )
@@ -23,19 +24,19 @@ func TestPausedProcess(t *testing.T) {
 	other := start(t, "-redis", redis.Addr, "-lease", "1s")
 
 	running := paused.begin(t, "/charges", "order-1")
-	require.NoError(t, paused.cmd.Process.Signal(syscall.SIGSTOP))
-	var taken answer
+	require.NoError(t, paused.Cmd.Process.Signal(syscall.SIGSTOP))
+	var taken guardtest.Reply
 	require.Eventually(t, func() bool {
-		taken = other.pay(t, "/charges", "order-1", hundredEuros)
-		return taken.code != problem.InFlight
+		taken = other.Do(t, alice("/charges", "order-1"))
+		return taken.Problem.Code != problem.InFlight
 	}, 10*time.Second, 10*time.Millisecond)
 	requirePaid(t, taken, 2)
 
-	require.NoError(t, paused.cmd.Process.Signal(syscall.SIGCONT))
+	require.NoError(t, paused.Cmd.Process.Signal(syscall.SIGCONT))
 	got := <-running
 	require.NoError(t, got.err)
-	requireReplay(t, taken, got.answer)
+	guardtest.RequireReplay(t, taken, got.Reply)
 	require.Zero(t, paused.count(t)["charges"])
 	require.Equal(t, 1, other.count(t)["charges"])
-	requireReplay(t, taken, paused.pay(t, "/charges", "order-1", hundredEuros))
+	guardtest.RequireReplay(t, taken, paused.Do(t, alice("/charges", "order-1")))
 }

@@ -122,3 +122,19 @@ func MemoryClaim(n uint64) store.Claim {
 func Answered(answer string) store.Settlement {
 	return store.Settlement{Completion: &store.Completion{Answer: []byte(answer), TTL: time.Hour}}
 }
+
+// Claim claims a key of a store.
+func Claim(t testing.TB, st store.Store, key string, c store.Claim) store.Record {
+	t.Helper()
+	rec, err := st.Claim(t.Context(), key, c)
+	require.NoError(t, err)
+	return rec
+}
+
+// Get reads a record.
+func Get(t testing.TB, st store.Inspector, key string) store.Record {
+	t.Helper()
+	rec, err := st.Get(t.Context(), key)
+	require.NoError(t, err)
+	return rec
+}

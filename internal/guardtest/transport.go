@@ -129,7 +129,11 @@ func (s *Server) Do(t testing.TB, c Call) Reply {
 
 // Try makes a request and reads its answer.
 func (s *Server) Try(ctx context.Context, c Call) (Reply, error) {
-	resp, err := s.Client.Do(s.Request(ctx, c))
+	return Read(s.Client.Do(s.Request(ctx, c)))
+}
+
+// Read reads an answer to its end, or passes the error on that a client got in its place.
+func Read(resp *http.Response, err error) (Reply, error) {
 	if err != nil {
 		return Reply{}, err
 	}

@@ -21,8 +21,7 @@ func listed(t testing.TB, q store.Query) (s *memory.Store, cursors []string) {
 	for i, key := range guardtest.MemoryKeys(300) {
 		c := guardtest.MemoryClaim(uint64(i))
 		c.Hold, c.Label = true, "POST /charges"
-		_, err := s.Claim(t.Context(), key, c)
-		require.NoError(t, err)
+		guardtest.Claim(t, s, key, c)
 	}
 	for {
 		page, err := s.List(t.Context(), q)

@@ -24,8 +24,7 @@ func TestDecisionsBesideAnAnswer(t *testing.T) {
 		for n := range 20 {
 			c := guardtest.MemoryClaim(uint64(n + 1))
 			c.Note, c.Hold = []byte(strings.Repeat("n", 64)), true
-			r, err := s.Claim(t.Context(), "key", c)
-			require.NoError(t, err)
+			r := guardtest.Claim(t, s, "key", c)
 			require.NoError(t, s.Hold(t.Context(), "key", c.Owner))
 			seen = store.Seen{Owner: c.Owner, Attempt: r.Attempt, State: store.Held}
 			if n < 19 {

@@ -32,8 +32,7 @@ func TestMemoryStoreBytesPerRecord(t *testing.T) {
 		for i, key := range keys {
 			c := guardtest.MemoryClaim(uint64(i))
 			c.Note, c.Label = make([]byte, note), label
-			_, err := s.Claim(t.Context(), key, c)
-			require.NoError(t, err)
+			guardtest.Claim(t, s, key, c)
 		}
 		perRecord := float64(heapBytes()-before)/n - float64(len(keys[0])) // a copy of which it has
 		t.Logf("a note of %d bytes: %.0f bytes per record, besides its key", note, perRecord)
@@ -146,8 +145,7 @@ func TestMemoryStoreIsNotPinnedByLongTTLs(t *testing.T) {
 		for i, key := range keys {
 			c, ttl := guardtest.MemoryClaim(uint64(i)), time.Hour
 			c.Note = []byte(key)
-			_, err := s.Claim(t.Context(), key, c)
-			require.NoError(t, err)
+			guardtest.Claim(t, s, key, c)
 			if i%every == 0 {
 				ttl = 48 * time.Hour
 			}

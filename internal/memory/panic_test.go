@@ -16,7 +16,7 @@ import (
 func TestMemoryStoreKeepsNoLockAfterAPanic(t *testing.T) {
 	t.Parallel()
 	key, c, seen := "key", guardtest.MemoryClaim(1), store.Seen{State: store.Held}
-	for name, call := range map[string]func(ctx context.Context, s *memory.Store){
+	guardtest.Each(t, map[string]func(ctx context.Context, s *memory.Store){
 		"Claim":     func(ctx context.Context, s *memory.Store) { _, _ = s.Claim(ctx, key, c) },
 		"Renew":     func(ctx context.Context, s *memory.Store) { _ = s.Renew(ctx, key, c.Owner) },
 		"Complete":  func(ctx context.Context, s *memory.Store) { _ = s.Complete(ctx, key, c.Owner, store.Completion{}) },
@@ -36,16 +36,12 @@ func TestMemoryStoreKeepsNoLockAfterAPanic(t *testing.T) {
 				_, _ = s.Get(ctx, s.KeyOfAnEmptyShard())
 			}
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s, c := memory.New(memory.Config{MaxEntries: 1}), c
-			c.Hold = true
-			_, err := s.Claim(t.Context(), key, c)
-			require.NoError(t, err)
-			s.Break()
-			require.Panics(t, func() { call(t.Context(), s) })
-			require.Zero(t, s.Locked())
-		})
-	}
+	}, func(t *testing.T, call func(ctx context.Context, s *memory.Store)) {
+		s, c := memory.New(memory.Config{MaxEntries: 1}), c
+		c.Hold = true
+		guardtest.Claim(t, s, key, c)
+		s.Break()
+		require.Panics(t, func() { call(t.Context(), s) })
+		require.Zero(t, s.Locked())
+	})
 }

@@ -27,8 +27,7 @@ import (
 func claimMemory(t testing.TB, s *memory.Store, key string, n uint64) store.Owner {
 	t.Helper()
 	c := guardtest.MemoryClaim(n)
-	r, err := s.Claim(t.Context(), key, c)
-	require.NoError(t, err)
+	r := guardtest.Claim(t, s, key, c)
 	require.True(t, r.Mine)
 	return c.Owner
 }
@@ -307,10 +306,8 @@ func TestMemoryStoreSharesAnswers(t *testing.T) {
 		s, key := memory.New(memory.Config{}), guardtest.MemoryKeys(1)[0]
 		owner := claimMemory(t, s, key, 1)
 		require.NoError(t, s.Complete(t.Context(), key, owner, store.Completion{Answer: make([]byte, size), TTL: time.Hour}))
-		first, err := s.Claim(t.Context(), key, guardtest.MemoryClaim(2))
-		require.NoError(t, err)
-		second, err := s.Claim(t.Context(), key, guardtest.MemoryClaim(2))
-		require.NoError(t, err)
+		first := guardtest.Claim(t, s, key, guardtest.MemoryClaim(2))
+		second := guardtest.Claim(t, s, key, guardtest.MemoryClaim(2))
 		require.Len(t, second.Answer, size)
 		require.Same(t, unsafe.SliceData(first.Answer), unsafe.SliceData(second.Answer))
 	}
@@ -321,12 +318,10 @@ func TestMemoryStoreCutsNotes(t *testing.T) {
 	t.Parallel()
 	s, c := memory.New(memory.Config{}), guardtest.MemoryClaim(1)
 	c.Note = make([]byte, 1<<20)
-	r, err := s.Claim(t.Context(), "key", c)
-	require.NoError(t, err)
+	r := guardtest.Claim(t, s, "key", c)
 	require.Equal(t, store.AppendNote(nil, c.Note[:64]), r.Notes)
 	require.NoError(t, s.Complete(t.Context(), "key", c.Owner, store.Completion{TTL: time.Hour}))
-	r, err = s.Get(t.Context(), "key")
-	require.NoError(t, err)
+	r = guardtest.Get(t, s, "key")
 	require.NoError(t, s.Forget(t.Context(), "key", r.Seen()))
 	require.Zero(t, s.Bytes())
 }
@@ -390,8 +385,7 @@ func TestMemoryStoreKeepsForEver(t *testing.T) {
 		owner := claimMemory(t, s, "key", 1)
 		require.NoError(t, s.Complete(t.Context(), "key", owner, store.Completion{TTL: math.MaxInt64}))
 		time.Sleep(time.Hour)
-		r, err := s.Get(t.Context(), "key")
-		require.NoError(t, err)
+		r := guardtest.Get(t, s, "key")
 		require.Equal(t, store.Completed, r.State)
 	})
 }
@@ -404,15 +398,13 @@ func TestMemoryStoreGivesBackTheBytesOfNotes(t *testing.T) {
 	for n := range uint64(40) {
 		c := guardtest.MemoryClaim(n)
 		c.Note = make([]byte, n)
-		r, err := s.Claim(t.Context(), "key", c)
-		require.NoError(t, err)
+		r := guardtest.Claim(t, s, "key", c)
 		require.True(t, r.Mine)
 		require.NoError(t, s.Release(t.Context(), "key", c.Owner, store.Release{}))
 		most = max(most, s.Bytes())
 	}
 	require.Greater(t, most, int64(16*40), "notes count")
-	r, err := s.Get(t.Context(), "key")
-	require.NoError(t, err)
+	r := guardtest.Get(t, s, "key")
 	require.NoError(t, s.Forget(t.Context(), "key", r.Seen()))
 	require.Zero(t, s.Bytes())
 }

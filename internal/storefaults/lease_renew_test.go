@@ -2,7 +2,6 @@ package storefaults
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"testing"
@@ -23,46 +22,41 @@ import (
 // costs nobody the claim.
 func TestRenewalIsTriedAgainWithinTheLease(t *testing.T) {
 	t.Parallel()
-	for name, f := range map[string]guardtest.Fault{"refused": guardtest.Refuse, "reply lost": guardtest.LoseReply, "hanging": guardtest.Hang} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				shared := idempotency.NewMemoryStore()
-				var valid, invalid int
-				a := guardtest.NewProcess(t, shared, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					op, _ := idempotency.FromContext(r.Context())
-					for range 600 {
-						if op.Valid() && r.Context().Err() == nil {
-							valid++
-						} else {
-							invalid++
-						}
-						time.Sleep(time.Second)
-					}
-					_, _ = io.WriteString(w, "slow")
-				}))
-				b := guardtest.NewProcess(t, shared, guardtest.Answering(0, "overtaken"))
-				done := a.Start(t, guardtest.Call{Key: "k"})
-				go func() { // down for 12 seconds of each half minute, from before a renewal is due
-					for range 18 {
-						time.Sleep(9 * time.Second)
-						a.Store.On("renew", guardtest.Always(f))
-						time.Sleep(12 * time.Second)
-						a.Store.Heal()
-						time.Sleep(9 * time.Second)
-					}
-				}()
-				for range 60 {
-					guardtest.RequireProblem(t, b.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
-					time.Sleep(9 * time.Second)
+	guardtest.EachInBubble(t, map[string]guardtest.Fault{"refused": guardtest.Refuse, "reply lost": guardtest.LoseReply, "hanging": guardtest.Hang}, func(t *testing.T, f guardtest.Fault) {
+		shared := idempotency.NewMemoryStore()
+		var valid, invalid int
+		a := guardtest.NewProcess(t, shared, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			op, _ := idempotency.FromContext(r.Context())
+			for range 600 {
+				if op.Valid() && r.Context().Err() == nil {
+					valid++
+				} else {
+					invalid++
 				}
-				require.Equal(t, "slow", (<-done).Body)
-				require.Zero(t, invalid)
-				require.Equal(t, 600, valid)
-				require.NotContains(t, a.Events.Kinds(), event.LeaseLost)
-			})
-		})
-	}
+				time.Sleep(time.Second)
+			}
+			_, _ = io.WriteString(w, "slow")
+		}))
+		b := guardtest.NewProcess(t, shared, guardtest.Answering(0, "overtaken"))
+		done := a.Start(t, guardtest.Call{Key: "k"})
+		go func() { // down for 12 seconds of each half minute, from before a renewal is due
+			for range 18 {
+				time.Sleep(9 * time.Second)
+				a.Store.On("renew", guardtest.Always(f))
+				time.Sleep(12 * time.Second)
+				a.Store.Heal()
+				time.Sleep(9 * time.Second)
+			}
+		}()
+		for range 60 {
+			guardtest.RequireProblem(t, b.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
+			time.Sleep(9 * time.Second)
+		}
+		require.Equal(t, "slow", (<-done).Body)
+		require.Zero(t, invalid)
+		require.Equal(t, 600, valid)
+		require.NotContains(t, a.Events.Kinds(), event.LeaseLost)
+	})
 }
 
 // A store may answer a renewal when the next one is due, or a little later. The run is renewed at once.
@@ -126,16 +120,12 @@ func TestLeaseIsLostWhenTheStoreStaysAway(t *testing.T) {
 							t.Error("lost before its time")
 						}
 						time.Sleep(time.Nanosecond)
-						if op.Valid() {
-							t.Error("valid in the last tenth of the lease")
-						}
+						assert.False(t, op.Valid(), "valid in the last tenth of the lease")
 						<-r.Context().Done()
 						if took := time.Since(start); took > sure+time.Millisecond {
 							t.Errorf("cancelled after %v", took)
 						}
-						if cause := context.Cause(r.Context()); !errors.Is(cause, idempotency.ErrLeaseLost) {
-							t.Errorf("cause %v", cause)
-						}
+						assert.ErrorIs(t, context.Cause(r.Context()), idempotency.ErrLeaseLost)
 						w.WriteHeader(http.StatusServiceUnavailable)
 					}), idempotency.WithLease(lease))
 					end := time.Now().Add(sure)
@@ -186,13 +176,9 @@ func TestSureTimeIsCountedFromSending(t *testing.T) {
 					op, _ := idempotency.FromContext(r.Context())
 					w.WriteHeader(http.StatusCreated)
 					time.Sleep(time.Until(end) - time.Nanosecond)
-					if !op.Valid() {
-						t.Error("lost before its time")
-					}
+					assert.True(t, op.Valid(), "lost before its time")
 					time.Sleep(time.Nanosecond)
-					if op.Valid() {
-						t.Error("valid in the last tenth of the lease")
-					}
+					assert.False(t, op.Valid(), "valid in the last tenth of the lease")
 				}))
 				p.Store.On("renew", guardtest.Always(guardtest.Refuse))
 				p.Store.On(op, func(n int) guardtest.Fault {
@@ -236,9 +222,7 @@ func TestRefusedRenewalTellsTheRun(t *testing.T) {
 			op, _ := idempotency.FromContext(r.Context())
 			start := time.Now()
 			<-r.Context().Done()
-			if cause := context.Cause(r.Context()); !errors.Is(cause, idempotency.ErrLeaseLost) {
-				t.Errorf("cause %v", cause)
-			}
+			assert.ErrorIs(t, context.Cause(r.Context()), idempotency.ErrLeaseLost)
 			if took := time.Since(start); took != guardtest.LeaseTime/3 || op.Valid() {
 				t.Errorf("told after %v, valid %v", took, op.Valid())
 			}

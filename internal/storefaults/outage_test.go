@@ -1,10 +1,11 @@
 package storefaults
 
-// Outages that last longer than a lease.
-
 import (
+	"context"
 	"fmt"
 	"net/http"
+	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,8 +15,12 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
+
+// Outages that last longer than a lease.
 
 // Of a claim whose reply was lost, and of a run that did nothing, nothing is unknown. The
 // store was away when the guard said so, and another request has found the lapsed claim
@@ -189,4 +194,204 @@ func TestOutageAfterALateClaimHoldsNothing(t *testing.T) {
 		require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "k"}).Body)
 		require.EqualValues(t, 2, h.Runs.Load()) // of both keys
 	})
+}
+
+// Claims whose reply was lost, in an outage that goes on: what the process does meanwhile, and how
+// it ends.
+
+// Nothing has run, and so nobody has to wait for a store that is away. But an operator hears which
+// keys may be held.
+func TestShutdownDoesNotWaitForGhosts(t *testing.T) {
+	t.Parallel()
+	guardtest.Each(t, map[string]guardtest.Fault{"refused": guardtest.Refuse, "hanging": guardtest.Hang}, func(t *testing.T, fault guardtest.Fault) {
+		guardtest.BubbleOnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
+			const lease = 20 * time.Second
+			h := guardtest.Answering(0, "done")
+			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery, idempotency.WithLease(lease))
+			p.Store.Fail(fault)
+			p.Do(t, guardtest.Call{Key: "k"})
+			time.Sleep(30 * time.Minute)
+			require.Equal(t, idempotency.Stats{GivingBack: 1}, p.Guard.Stats())
+			require.Zero(t, p.Events.Count(event.ClaimLeft), "the store may still come back")
+
+			start := time.Now()
+			require.NoError(t, p.Guard.Shutdown(context.Background()))
+			require.LessOrEqual(t, time.Since(start), lease)
+			require.Greater(t, time.Since(start), lease/2, "it has had its time")
+			require.Equal(t, 1, p.Events.Count(event.ClaimLeft))
+			synctest.Wait()
+			require.Zero(t, p.Guard.Stats())
+			require.Zero(t, h.Runs.Load())
+			for _, e := range p.Events.All() {
+				if e.Kind == event.ClaimLeft {
+					require.NotEmpty(t, e.Record)
+					require.ErrorIs(t, e.Err, idempotency.ErrShutdown)
+					require.Equal(t, unknown == guardtest.IsHeld, strings.Contains(e.Err.Error(), "held"))
+				}
+			}
+		})
+	})
+}
+
+// A store may return what it has read although the call failed in the end. Nobody runs under such a
+// claim, and so it is given back like any other ghost.
+func TestRecordWithAnErrorMeansNothing(t *testing.T) {
+	t.Parallel()
+	guardtest.BubbleOnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
+		st := &talkativeStore{Store: idempotency.NewMemoryStore(), fails: true}
+		h := guardtest.Answering(0, "done")
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st, recovery).Handler(h))
+		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
+		synctest.Wait()
+		st.fails = false
+		require.Equal(t, "done", s.Do(t, guardtest.Call{Key: "k"}).Body)
+		require.EqualValues(t, 1, h.Runs.Load())
+	})
+}
+
+// A talkativeStore returns a record together with an error.
+type talkativeStore struct {
+	idempotency.Store
+	fails bool
+}
+
+func (s *talkativeStore) Claim(ctx context.Context, key string, c store.Claim) (store.Record, error) {
+	rec, err := s.Store.Claim(ctx, key, c)
+	if s.fails {
+		err = guardtest.ErrDown
+	}
+	return rec, err
+}
+
+func TestShutdownReportsGhostsAtItsDeadline(t *testing.T) {
+	t.Parallel()
+	guardtest.EachInBubble(t, map[string]guardtest.Fault{"refused": guardtest.Refuse, "hanging": guardtest.Hang}, func(t *testing.T, fault guardtest.Fault) {
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"))
+		p.Store.Fail(fault)
+		p.Do(t, guardtest.Call{Key: "k"})
+		require.NoError(t, p.Guard.Shutdown(guardtest.Shortly(t)), "nothing has run that is not recorded")
+		require.Equal(t, 1, p.Events.Count(event.ClaimLeft), "the process may end now")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, 1, p.Events.Count(event.ClaimLeft))
+		require.Zero(t, p.Guard.Stats())
+	})
+}
+
+// A run that is left is an error, whatever else is left. A claim whose reply is lost after the deadline
+// is left, too.
+func TestShutdownThatLeavesARunAndItsGhosts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), &guardtest.Counter{Handler: func(http.ResponseWriter, *http.Request, int64) {
+			time.Sleep(time.Hour)
+		}})
+		run := p.Start(t, guardtest.Call{Key: "run"})
+		synctest.Wait()
+		p.Store.On("claim", guardtest.Always(guardtest.Late(time.Minute)))
+		late := p.Start(t, guardtest.Call{Key: "late"})
+		synctest.Wait()
+		require.ErrorIs(t, p.Guard.Shutdown(guardtest.Shortly(t)), context.DeadlineExceeded)
+		<-late
+		synctest.Wait()
+		require.Equal(t, 1, p.Events.Count(event.ClaimLeft))
+		require.Zero(t, p.Guard.Stats().GivingBack)
+		<-run
+	})
+}
+
+// While the store is away, many ghosts ask it seldom. When any request has found it back, they
+// are gone soon, one after another.
+func TestGhostsOfALongOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const ghosts = 50
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"))
+		p.Store.On("claim", guardtest.Always(guardtest.LoseReply))
+		p.Store.On("release", guardtest.Always(guardtest.Refuse))
+		for i := range ghosts {
+			p.Do(t, guardtest.Call{Key: fmt.Sprint(i)})
+		}
+		time.Sleep(10*time.Minute + 10*time.Second)
+		before := p.Store.Count("release")
+		time.Sleep(5 * time.Minute)
+		require.InDelta(t, 10*ghosts, p.Store.Count("release")-before, ghosts, "one call every 30 s for each")
+		require.Equal(t, idempotency.Stats{GivingBack: ghosts}, p.Guard.Stats())
+
+		time.Sleep(15 * time.Second)
+		p.Store.Heal()
+		time.Sleep(3 * time.Second)
+		p.Do(t, guardtest.Call{Key: "other"})
+		synctest.Wait()
+		require.Zero(t, p.Guard.Stats())
+		require.Zero(t, p.Events.Count(event.ClaimLeft))
+		p.RequireQuiet(t)
+	})
+}
+
+// A single call disappears, for example on a connection that a firewall has forgotten. It
+// costs half of the time that the caller has. The next try succeeds: the step is recorded,
+// or the run is settled in the foreground.
+func TestOneHangingCallIsRepeatedInTime(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		status int
+		want   guardtest.Fate
+	}{
+		"step":     {http.StatusCreated, guardtest.Replays},
+		"complete": {http.StatusCreated, guardtest.Replays},
+		"release":  {http.StatusTooManyRequests, guardtest.RunsNext},
+		"hold":     {http.StatusBadGateway, guardtest.IsHeld},
+	}
+	for op, test := range tests {
+		t.Run(op, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store, seen := guardtest.NewStepFaultStore(), &guardtest.Events{}
+				store.On(op, guardtest.First(1, guardtest.Hang))
+				guard := guardtest.NewGuard(t, store, idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(seen.Observe))
+				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+					if _, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil }); err != nil {
+						t.Error(err)
+					}
+					if test.status == http.StatusTooManyRequests { // the status alone would not outvote the step
+						op, _ := idempotency.FromContext(r.Context())
+						op.SetOutcome(idempotency.NotExecuted)
+					}
+					w.WriteHeader(test.status)
+				}}
+				s := guardtest.ServeRecorder(t, guard.Handler(h))
+				start := time.Now()
+				require.Equal(t, test.status, s.Do(t, guardtest.Call{Key: "k"}).Status)
+				require.Less(t, time.Since(start), 1500*time.Millisecond)
+				require.Zero(t, seen.Count(event.RecordingDelayed))
+				guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, test.want)
+			})
+		})
+	}
+}
+
+// The store has settled a run, but the reply was lost, so it refuses the next renewal. That
+// is not a lost lease and must not be reported as one.
+func TestSettledRunHasNotLostItsLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"))
+		p.Store.On("complete", guardtest.Always(func(ctx context.Context, proceed func() error) error {
+			_ = proceed()
+			return guardtest.Hang(ctx, proceed)
+		}))
+		require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "k"}).Body)
+		time.Sleep(guardtest.LeaseTime / 2)
+		require.Equal(t, 1, p.Store.Count("renew"))
+		p.Store.Heal()
+		require.NoError(t, p.Guard.Shutdown(t.Context()))
+		require.Zero(t, p.Events.Count(event.LeaseLost))
+		require.Equal(t, 1, p.Events.Count(event.RecordingDelayed))
+	})
+}
+
+func TestMain(m *testing.M) {
+	redistest.AtOnce(8)
+	os.Exit(guardtest.Main(m))
 }

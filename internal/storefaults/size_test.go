@@ -1,7 +1,5 @@
 package storefaults
 
-// Stores that work, but are slow, or do not take values of every size.
-
 import (
 	"context"
 	"errors"
@@ -19,6 +17,8 @@ import (
 	"example.com/idempotency/problem"
 	"example.com/idempotency/store"
 )
+
+// Stores that work, but are slow, or do not take values of every size.
 
 const mebibyte = 1 << 20
 
@@ -57,51 +57,46 @@ func TestSlowStoreRecordsLargeAnswers(t *testing.T) {
 func TestAnswerThatTheStoreDoesNotTakeIsNotKept(t *testing.T) {
 	t.Parallel()
 	down := errors.New("connection reset by peer")
-	tests := map[string]struct {
+	type row struct {
 		limit  func(s *guardtest.FaultStore)
 		within time.Duration // the client has its answer
 		calls  int           // of Complete, at most
 		cause  error
-	}{
+	}
+	guardtest.Each(t, map[string]row{
 		"too large":                {func(s *guardtest.FaultStore) { s.RefuseAbove(mebibyte, store.ErrTooLarge) }, 0, 2, store.ErrTooLarge},
 		"refused without a reason": {func(s *guardtest.FaultStore) { s.RefuseAbove(mebibyte, down) }, time.Second, 7, down},
 		"too slow":                 {func(s *guardtest.FaultStore) { s.Throttle(64 << 10) }, 5 * time.Second, 8, nil},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
-				synctest.Test(t, func(t *testing.T) {
-					h := answeringBytes(2 * mebibyte)
-					p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery,
-						idempotency.WithLimits(idempotency.Limits{ResponseBody: 4 * mebibyte}), idempotency.WithTTL(48*time.Hour), idempotency.WithRetention(time.Hour))
-					tt.limit(p.Store)
-					start := time.Now()
-					first := p.Do(t, guardtest.Call{Key: "k"})
-					require.Len(t, first.Body, 2*mebibyte, "the client of the run gets all of it")
-					require.LessOrEqual(t, time.Since(start), tt.within)
+	}, func(t *testing.T, tt row) {
+		guardtest.BubbleOnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
+			h := answeringBytes(2 * mebibyte)
+			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery,
+				idempotency.WithLimits(idempotency.Limits{ResponseBody: 4 * mebibyte}), idempotency.WithTTL(48*time.Hour), idempotency.WithRetention(time.Hour))
+			tt.limit(p.Store)
+			start := time.Now()
+			first := p.Do(t, guardtest.Call{Key: "k"})
+			require.Len(t, first.Body, 2*mebibyte, "the client of the run gets all of it")
+			require.LessOrEqual(t, time.Since(start), tt.within)
 
-					time.Sleep(2 * time.Hour)
-					again := p.Do(t, guardtest.Call{Key: "k"})
-					require.EqualValues(t, 1, h.Runs.Load(), "the handler ran again after the retention")
-					guardtest.RequireProblem(t, again, http.StatusConflict, problem.ResponseNotKept)
-					require.Equal(t, http.StatusCreated, again.Problem.OriginalStatus)
-					require.Equal(t, "/charges/1", again.Problem.OriginalLocation)
-					require.LessOrEqual(t, p.Store.Count("complete"), tt.calls)
-					require.Equal(t, 1, p.Events.Count(event.NotKept))
-					for _, e := range p.Events.All() {
-						if e.Kind == event.NotKept {
-							require.Error(t, e.Err)
-							require.True(t, tt.cause == nil || errors.Is(e.Err, tt.cause), "%v", e.Err)
-							require.Equal(t, http.StatusCreated, e.Status)
-							require.EqualValues(t, 2*mebibyte, e.Size)
-						}
-					}
-					p.RequireQuiet(t)
-				})
-			})
+			time.Sleep(2 * time.Hour)
+			again := p.Do(t, guardtest.Call{Key: "k"})
+			require.EqualValues(t, 1, h.Runs.Load(), "the handler ran again after the retention")
+			guardtest.RequireProblem(t, again, http.StatusConflict, problem.ResponseNotKept)
+			require.Equal(t, http.StatusCreated, again.Problem.OriginalStatus)
+			require.Equal(t, "/charges/1", again.Problem.OriginalLocation)
+			require.LessOrEqual(t, p.Store.Count("complete"), tt.calls)
+			require.Equal(t, 1, p.Events.Count(event.NotKept))
+			for _, e := range p.Events.All() {
+				if e.Kind == event.NotKept {
+					require.Error(t, e.Err)
+					require.True(t, tt.cause == nil || errors.Is(e.Err, tt.cause), "%v", e.Err)
+					require.Equal(t, http.StatusCreated, e.Status)
+					require.EqualValues(t, 2*mebibyte, e.Size)
+				}
+			}
+			p.RequireQuiet(t)
 		})
-	}
+	})
 }
 
 // While the store is away altogether, an answer of any size is kept whole. Its size is not to
@@ -142,30 +137,26 @@ func TestAnswerOutlivesAStoreThatFailsNowAndThen(t *testing.T) {
 			return nil
 		}
 	}
-	for name, tt := range map[string]struct{ complete, renew func(int) guardtest.Fault }{
+	type row struct{ complete, renew func(int) guardtest.Fault }
+	guardtest.Each(t, map[string]row{
 		"five in a row":       {guardtest.First(5, guardtest.Refuse), guardtest.Always(nil)},
 		"with a renewal each": {guardtest.First(20, guardtest.Refuse), every(5)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
-				synctest.Test(t, func(t *testing.T) {
-					h := answeringBytes(mebibyte / 2)
-					p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery)
-					p.Store.On("complete", tt.complete)
-					p.Store.On("renew", tt.renew)
-					require.Len(t, p.Do(t, guardtest.Call{Key: "k"}).Body, mebibyte/2)
-					time.Sleep(2 * time.Minute)
-					again := p.Do(t, guardtest.Call{Key: "k"})
-					require.True(t, again.Replayed(), "status %d, %s", again.Status, again.Body)
-					require.Len(t, again.Body, mebibyte/2)
-					require.EqualValues(t, 1, h.Runs.Load())
-					require.Zero(t, p.Events.Count(event.NotKept))
-					p.RequireQuiet(t)
-				})
-			})
+	}, func(t *testing.T, tt row) {
+		guardtest.BubbleOnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
+			h := answeringBytes(mebibyte / 2)
+			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery)
+			p.Store.On("complete", tt.complete)
+			p.Store.On("renew", tt.renew)
+			require.Len(t, p.Do(t, guardtest.Call{Key: "k"}).Body, mebibyte/2)
+			time.Sleep(2 * time.Minute)
+			again := p.Do(t, guardtest.Call{Key: "k"})
+			require.True(t, again.Replayed(), "status %d, %s", again.Status, again.Body)
+			require.Len(t, again.Body, mebibyte/2)
+			require.EqualValues(t, 1, h.Runs.Load())
+			require.Zero(t, p.Events.Count(event.NotKept))
+			p.RequireQuiet(t)
 		})
-	}
+	})
 }
 
 // A small answer is not worth giving up: it is recorded as soon as Complete works again.
@@ -186,52 +177,48 @@ func TestSmallAnswerIsKeptWhole(t *testing.T) {
 func TestResultThatIsNotKept(t *testing.T) {
 	t.Parallel()
 	large := strings.Repeat("x", mebibyte/2)
-	for name, tt := range map[string]struct {
+	type row struct {
 		limit func(s *guardtest.FaultStore)
 		opts  []idempotency.Option
 		event int
-	}{
+	}
+	guardtest.Each(t, map[string]row{
 		"by the store": {func(s *guardtest.FaultStore) { s.RefuseAbove(mebibyte/4, store.ErrTooLarge) }, nil, 1},
 		"by the guard": {func(*guardtest.FaultStore) {}, []idempotency.Option{idempotency.WithLimits(idempotency.Limits{ResponseBody: mebibyte / 4})}, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
-				synctest.Test(t, func(t *testing.T) {
-					p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), &guardtest.Counter{}, append(tt.opts, recovery)...)
-					tt.limit(p.Store)
-					runs, invoice := 0, idempotency.Key{Scope: "acme", Value: "invoice"}
-					do := func(failure error) (string, idempotency.Result, error) {
-						return idempotency.Do(t.Context(), p.Guard, invoice, func(context.Context) (string, error) {
-							runs++
-							return large, failure
-						})
-					}
-					got, result, err := do(nil)
-					require.NoError(t, err)
-					require.Equal(t, large, got)
-					require.Equal(t, idempotency.Result{Attempt: 1, Outcome: idempotency.Final}, result)
-					require.Equal(t, tt.event, p.Events.Count(event.NotKept))
-
-					got, result, err = do(nil)
-					require.ErrorIs(t, err, idempotency.ErrResultNotKept)
-					require.Empty(t, got)
-					require.Equal(t, idempotency.Result{Attempt: 1, Outcome: idempotency.Final, Code: problem.ResponseNotKept}, result)
-					require.Equal(t, 1, runs)
-
-					// Of a permanent error, the beginning of the text is kept.
-					invoice.Value = "declined"
-					_, _, err = do(idempotency.Permanent(errors.New("declined: " + large)))
-					require.ErrorContains(t, err, large)
-					_, _, err = do(nil)
-					require.ErrorContains(t, err, "declined: xxx")
-					require.Less(t, len(err.Error()), 8<<10)
-					require.True(t, idempotency.IsPermanent(err))
-					require.Equal(t, 2, runs)
+	}, func(t *testing.T, tt row) {
+		guardtest.BubbleOnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
+			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), &guardtest.Counter{}, append(tt.opts, recovery)...)
+			tt.limit(p.Store)
+			runs, invoice := 0, idempotency.Key{Scope: "acme", Value: "invoice"}
+			do := func(failure error) (string, idempotency.Result, error) {
+				return idempotency.Do(t.Context(), p.Guard, invoice, func(context.Context) (string, error) {
+					runs++
+					return large, failure
 				})
-			})
+			}
+			got, result, err := do(nil)
+			require.NoError(t, err)
+			require.Equal(t, large, got)
+			require.Equal(t, idempotency.Result{Attempt: 1, Outcome: idempotency.Final}, result)
+			require.Equal(t, tt.event, p.Events.Count(event.NotKept))
+
+			got, result, err = do(nil)
+			require.ErrorIs(t, err, idempotency.ErrResultNotKept)
+			require.Empty(t, got)
+			require.Equal(t, idempotency.Result{Attempt: 1, Outcome: idempotency.Final, Code: problem.ResponseNotKept}, result)
+			require.Equal(t, 1, runs)
+
+			// Of a permanent error, the beginning of the text is kept.
+			invoice.Value = "declined"
+			_, _, err = do(idempotency.Permanent(errors.New("declined: " + large)))
+			require.ErrorContains(t, err, large)
+			_, _, err = do(nil)
+			require.ErrorContains(t, err, "declined: xxx")
+			require.Less(t, len(err.Error()), 8<<10)
+			require.True(t, idempotency.IsPermanent(err))
+			require.Equal(t, 2, runs)
 		})
-	}
+	})
 }
 
 // A step that the store can never take is not tried again: nothing would change.
@@ -246,4 +233,48 @@ func TestStepThatIsTooLargeIsNotRepeated(t *testing.T) {
 	require.ErrorIs(t, err, idempotency.ErrNotRecorded)
 	require.ErrorIs(t, err, store.ErrTooLarge)
 	require.Equal(t, 1, st.Count("step"))
+}
+
+// A full store refuses a further attempt as it refuses a new key. A route that fails open runs the new
+// key, and not the other: the steps of its last attempt would be taken again. A store that cannot be asked
+// for its records may have one of any key.
+func TestFullStoreDoesNotOpenAKeyThatItHas(t *testing.T) {
+	t.Parallel()
+	guardtest.Each(t, map[string]bool{"asked": true, "cannot be asked": false}, func(t *testing.T, asked bool) {
+		steps, large := 0, false
+		memory := idempotency.NewMemoryStore(idempotency.WithMaxBytes(4000))
+		var s idempotency.Store = memory
+		if !asked {
+			s = struct {
+				idempotency.Store
+				store.StepStore
+			}{memory, memory}
+		}
+		g := guardtest.NewGuard(t, s, idempotency.WithFailOpen(true))
+		server := guardtest.ServeHTTP1(t, g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if large {
+				_, _ = w.Write(make([]byte, 3400))
+				return
+			}
+			_, _ = idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) {
+				steps++
+				return 1, nil
+			})
+			w.WriteHeader(http.StatusInternalServerError)
+		})))
+		require.Equal(t, http.StatusInternalServerError, server.Do(t, guardtest.Call{Key: "a"}).Status)
+		large = true
+		require.Equal(t, http.StatusOK, server.Do(t, guardtest.Call{Key: "b"}).Status)
+		require.True(t, server.Do(t, guardtest.Call{Key: "b"}).Replayed())
+		large = false
+		guardtest.RequireProblem(t, server.Do(t, guardtest.Call{Key: "a"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
+		require.Equal(t, 1, steps)
+		unknown := server.Do(t, guardtest.Call{Key: "new"})
+		if !asked {
+			guardtest.RequireProblem(t, unknown, http.StatusServiceUnavailable, problem.StoreUnavailable)
+			return
+		}
+		require.Equal(t, http.StatusInternalServerError, unknown.Status)
+		require.Equal(t, 2, steps)
+	})
 }

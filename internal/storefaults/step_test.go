@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -29,9 +30,7 @@ func TestStepThatCannotBeRecordedEndsInTime(t *testing.T) {
 			start := time.Now()
 			_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil })
 			took = time.Since(start)
-			if !errors.Is(err, idempotency.ErrNotRecorded) {
-				t.Error(err)
-			}
+			assert.ErrorIs(t, err, idempotency.ErrNotRecorded)
 		})))
 		s.Do(t, guardtest.Call{Key: "k"})
 		require.LessOrEqual(t, took, 2*time.Second)
@@ -74,54 +73,50 @@ func TestStepIsNotBegunByAMarkThatTookTooLong(t *testing.T) {
 func TestStepIsNotForgottenWithItsRecord(t *testing.T) {
 	t.Parallel()
 	once := []idempotency.TaskOption{idempotency.AtMostOnce()}
-	for name, c := range map[string]struct {
+	type row struct {
 		opts  []idempotency.TaskOption
 		fails error // of the step when it is made first
 		loses int   // the run that loses its record
 		made  int   // how often the step is made
-	}{
+	}
+	guardtest.EachInBubble(t, map[string]row{
 		"at most once":           {once, nil, 1, 1},
 		"at most once, in doubt": {once, errors.New("no answer"), 1, 1},
 		"at most once, found":    {once, nil, 2, 1},
 		"at most once, not done": {once, idempotency.NotDone(errors.New("refused")), 1, 2},
 		"with a derived key":     {nil, nil, 1, 2},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				st, events := guardtest.NewStepFaultStore(), &guardtest.Events{}
-				runs, made := 0, 0
-				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st, idempotency.WithObserver(events.Observe)).Handler(
-					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						runs++
-						_, err := idempotency.Step(r.Context(), "wire", func(context.Context) (int, error) {
-							made++
-							if made == 1 {
-								return 1, c.fails
-							}
-							return 1, nil
-						}, c.opts...)
-						if runs == c.loses {
-							st.Replace(idempotency.NewMemoryStore())
-						}
-						if err != nil || runs <= c.loses {
-							w.WriteHeader(http.StatusBadGateway)
-						}
-					})))
-				for range c.loses {
-					require.Equal(t, http.StatusBadGateway, s.Do(t, guardtest.Call{Key: "k"}).Status)
+	}, func(t *testing.T, c row) {
+		st, events := guardtest.NewStepFaultStore(), &guardtest.Events{}
+		runs, made := 0, 0
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st, idempotency.WithObserver(events.Observe)).Handler(
+			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				runs++
+				_, err := idempotency.Step(r.Context(), "wire", func(context.Context) (int, error) {
+					made++
+					if made == 1 {
+						return 1, c.fails
+					}
+					return 1, nil
+				}, c.opts...)
+				if runs == c.loses {
+					st.Replace(idempotency.NewMemoryStore())
 				}
-				next := s.Do(t, guardtest.Call{Key: "k"})
-				require.Equal(t, c.made, made)
-				if c.made == 2 {
-					require.Equal(t, http.StatusOK, next.Status)
-					return
+				if err != nil || runs <= c.loses {
+					w.WriteHeader(http.StatusBadGateway)
 				}
-				require.Equal(t, problem.OutcomeUnknown, next.Problem.Code)
-				require.Equal(t, 1, events.Count(event.Held))
-			})
-		})
-	}
+			})))
+		for range c.loses {
+			require.Equal(t, http.StatusBadGateway, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		}
+		next := s.Do(t, guardtest.Call{Key: "k"})
+		require.Equal(t, c.made, made)
+		if c.made == 2 {
+			require.Equal(t, http.StatusOK, next.Status)
+			return
+		}
+		require.Equal(t, problem.OutcomeUnknown, next.Problem.Code)
+		require.Equal(t, 1, events.Count(event.Held))
+	})
 }
 
 // A run that may have been overtaken starts no further effect. An answer that it gives for
@@ -144,9 +139,7 @@ func TestStepIsNotBegunWithoutALease(t *testing.T) {
 				return 0, nil
 			})
 			if errors.Is(err, idempotency.ErrLeaseLost) {
-				if cause := context.Cause(r.Context()); !errors.Is(cause, idempotency.ErrLeaseLost) {
-					t.Errorf("the run is not told: %v", cause)
-				}
+				assert.ErrorIs(t, context.Cause(r.Context()), idempotency.ErrLeaseLost)
 				w.WriteHeader(http.StatusConflict)
 			}
 		})))
@@ -175,9 +168,7 @@ func TestStepNoticesFirstThatTheLeaseIsOver(t *testing.T) {
 			}
 			_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil })
 			if errors.Is(err, idempotency.ErrLeaseLost) {
-				if cause := context.Cause(r.Context()); !errors.Is(cause, idempotency.ErrLeaseLost) {
-					t.Errorf("the run is not told: %v", cause)
-				}
+				assert.ErrorIs(t, context.Cause(r.Context()), idempotency.ErrLeaseLost)
 				w.WriteHeader(http.StatusConflict) // which must not become the answer
 			}
 		})))
@@ -220,24 +211,18 @@ func TestStepThatCannotBeRecordedSaysSo(t *testing.T) {
 // was lost.
 func TestStepIsRecordedWhenTheStoreComesBack(t *testing.T) {
 	t.Parallel()
-	for name, hit := range map[string]guardtest.Fault{"refused": guardtest.Refuse, "reply lost": guardtest.LoseReply, "hangs": guardtest.Hang} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				st := guardtest.NewStepFaultStore()
-				st.On("step", guardtest.First(1, hit))
-				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st, idempotency.WithLease(3*time.Second)).Handler(
-					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						got, err := idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) { return "ch_1", nil })
-						if err != nil || got != "ch_1" {
-							t.Errorf("%q, %v", got, err)
-						}
-					})))
-				require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k"}).Status)
-				require.Equal(t, 2, st.Count("step"))
-			})
-		})
-	}
+	guardtest.EachInBubble(t, map[string]guardtest.Fault{"refused": guardtest.Refuse, "reply lost": guardtest.LoseReply, "hangs": guardtest.Hang}, func(t *testing.T, hit guardtest.Fault) {
+		st := guardtest.NewStepFaultStore()
+		st.On("step", guardtest.First(1, hit))
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st, idempotency.WithLease(3*time.Second)).Handler(
+			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				got, err := idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) { return "ch_1", nil })
+				assert.NoError(t, err)
+				assert.Equal(t, "ch_1", got)
+			})))
+		require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.Equal(t, 2, st.Count("step"))
+	})
 }
 
 // A run that was overtaken without noticing must not change the record of its successor.
@@ -262,9 +247,8 @@ func TestStepOfAnOvertakenRunIsRefused(t *testing.T) {
 			}
 			if op.Attempt() == 2 {
 				st.Heal()
-				if err != nil || got != 2 {
-					t.Errorf("%d, %v", got, err)
-				}
+				assert.NoError(t, err)
+				assert.Equal(t, 2, got)
 				time.Sleep(20 * time.Second)
 			}
 			w.WriteHeader(http.StatusCreated)
@@ -288,12 +272,8 @@ func TestStepThatIsRefusedEndsTheRun(t *testing.T) {
 	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		done := func(context.Context) (int, error) { return 1, nil }
 		_, err := idempotency.Step(r.Context(), "a", done)
-		if !errors.Is(err, store.ErrNotOwner) {
-			t.Error(err)
-		}
-		if cause := context.Cause(r.Context()); !errors.Is(cause, idempotency.ErrLeaseLost) {
-			t.Errorf("the run is not told: %v", cause)
-		}
+		assert.ErrorIs(t, err, store.ErrNotOwner)
+		assert.ErrorIs(t, context.Cause(r.Context()), idempotency.ErrLeaseLost)
 		if _, err = idempotency.Step(r.Context(), "b", done); !errors.Is(err, idempotency.ErrLeaseLost) {
 			t.Errorf("another effect is begun: %v", err)
 		}

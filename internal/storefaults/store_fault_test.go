@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -21,26 +22,21 @@ import (
 
 func TestStoreDownAtClaimRunsNothing(t *testing.T) {
 	t.Parallel()
-	for name, f := range map[string]guardtest.Fault{"refused": guardtest.Refuse, "hanging": guardtest.Hang} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				h := guardtest.Answering(0, "done")
-				memory := idempotency.NewMemoryStore()
-				p := guardtest.NewProcess(t, memory, h)
-				p.Store.On("claim", guardtest.Always(f))
-				guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
-				require.Zero(t, h.Runs.Load())
-				require.Zero(t, memory.Len())
-				require.Contains(t, p.Events.Kinds(), event.StoreError)
+	guardtest.EachInBubble(t, map[string]guardtest.Fault{"refused": guardtest.Refuse, "hanging": guardtest.Hang}, func(t *testing.T, f guardtest.Fault) {
+		h := guardtest.Answering(0, "done")
+		memory := idempotency.NewMemoryStore()
+		p := guardtest.NewProcess(t, memory, h)
+		p.Store.On("claim", guardtest.Always(f))
+		guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
+		require.Zero(t, h.Runs.Load())
+		require.Zero(t, memory.Len())
+		require.Contains(t, p.Events.Kinds(), event.StoreError)
 
-				p.Store.Heal()
-				require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "k"}).Body)
-				require.NoError(t, p.Guard.Shutdown(guardtest.Shortly(t)))
-				p.RequireQuiet(t)
-			})
-		})
-	}
+		p.Store.Heal()
+		require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "k"}).Body)
+		require.NoError(t, p.Guard.Shutdown(guardtest.Shortly(t)))
+		p.RequireQuiet(t)
+	})
 }
 
 func TestFailOpenRunsVisibly(t *testing.T) {
@@ -98,9 +94,7 @@ func TestFailOpenRunIsNoPartOfAnother(t *testing.T) {
 			}
 			return 0, nil
 		})
-		if err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, err)
 	})))
 	require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k"}).Status)
 	require.Len(t, keys, 4)
@@ -109,67 +103,57 @@ func TestFailOpenRunIsNoPartOfAnother(t *testing.T) {
 // A refusal by the store is an answer and not a failure, so the guard undoes nothing.
 func TestDefiniteRefusalsOfTheStore(t *testing.T) {
 	t.Parallel()
-	tests := map[string]struct {
+	type row struct {
 		err    error
 		status int
 		code   problem.Code
-	}{
+	}
+	guardtest.EachInBubble(t, map[string]row{
 		"full":    {idempotency.ErrStoreFull, http.StatusServiceUnavailable, problem.StoreUnavailable},
 		"corrupt": {idempotency.ErrCorrupt, http.StatusInternalServerError, problem.AnswerUnreadable},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				h := guardtest.Answering(0, "done")
-				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h)
-				p.Store.On("claim", guardtest.Always(guardtest.FailWith(tt.err)))
-				for range 3 {
-					guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), tt.status, tt.code)
-				}
-				require.Zero(t, h.Runs.Load())
-				p.RequireQuiet(t)
-				require.Zero(t, p.Store.Count("release"))
-			})
-		})
-	}
+	}, func(t *testing.T, tt row) {
+		h := guardtest.Answering(0, "done")
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h)
+		p.Store.On("claim", guardtest.Always(guardtest.FailWith(tt.err)))
+		for range 3 {
+			guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), tt.status, tt.code)
+		}
+		require.Zero(t, h.Runs.Load())
+		p.RequireQuiet(t)
+		require.Zero(t, p.Store.Count("release"))
+	})
 }
 
 // A ghost is a claim that was executed but whose reply was lost. Nobody runs under it. If
 // the guard did not release it, it would block the key for a lease, or hold it under Hold.
 func TestGhostClaimIsGivenBack(t *testing.T) {
 	t.Parallel()
-	tests := map[string]struct {
+	type row struct {
 		claim, release func(int) guardtest.Fault
 		after          time.Duration // the key is free by then
-	}{
+	}
+	guardtest.Each(t, map[string]row{
 		"reply lost":                  {guardtest.First(1, guardtest.LoseReply), nil, 0},
 		"reply lost, release refused": {guardtest.First(1, guardtest.LoseReply), guardtest.First(5, guardtest.Refuse), time.Second},
 		"reply lost, release hangs":   {guardtest.First(1, guardtest.LoseReply), guardtest.First(1, guardtest.Hang), 3 * time.Second},
 		"executed late":               {guardtest.First(1, guardtest.Late(5*time.Second)), nil, 7 * time.Second},
 		"executed very late":          {guardtest.First(1, guardtest.Late(20*time.Second)), nil, 22 * time.Second},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
-				synctest.Test(t, func(t *testing.T) {
-					h := guardtest.Answering(0, "done")
-					p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery)
-					p.Store.On("claim", tt.claim)
-					p.Store.On("release", tt.release)
-					start := time.Now()
-					guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
-					require.LessOrEqual(t, time.Since(start), 2*time.Second)
-					time.Sleep(tt.after - time.Since(start))
-					synctest.Wait()
-					require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "k"}).Body)
-					require.EqualValues(t, 1, h.Runs.Load())
-					p.RequireQuiet(t)
-				})
-			})
+	}, func(t *testing.T, tt row) {
+		guardtest.BubbleOnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
+			h := guardtest.Answering(0, "done")
+			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery)
+			p.Store.On("claim", tt.claim)
+			p.Store.On("release", tt.release)
+			start := time.Now()
+			guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
+			require.LessOrEqual(t, time.Since(start), 2*time.Second)
+			time.Sleep(tt.after - time.Since(start))
+			synctest.Wait()
+			require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "k"}).Body)
+			require.EqualValues(t, 1, h.Runs.Load())
+			p.RequireQuiet(t)
 		})
-	}
+	})
 }
 
 // A shutdown releases a ghost if the store comes back in time. It does not wait for a claim

@@ -80,71 +80,61 @@ func TestCommitInDoubtIsLookedUp(t *testing.T) {
 // refused for good: nothing is left of the run, and the next one may succeed.
 func TestRefusalOfAStoppedRunIsRolledBack(t *testing.T) {
 	t.Parallel()
-	for name, word := range map[string]idempotency.Outcome{"by its status": 0, "by its own word": idempotency.NotExecuted} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newShop(t, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
-					err := s.InTx(r.Context(), func(tx *guardtest.Tx) error {
-						<-r.Context().Done()
-						return errors.Join(insert(tx), r.Context().Err())
-					})
-					if op, _ := idempotency.FromContext(r.Context()); word != 0 {
-						op.SetOutcome(word)
-					}
-					http.Error(w, err.Error(), http.StatusUnprocessableEntity)
-				}, idempotency.WithRecovery(idempotency.Hold))
-				s.store.On("renew", guardtest.Always(guardtest.Refuse))
-				got := s.Do(t, guardtest.Call{Key: "k"})
-				if word != 0 {
-					require.Equal(t, http.StatusUnprocessableEntity, got.Status)
-				} else {
-					guardtest.RequireProblem(t, got, http.StatusServiceUnavailable, problem.RolledBack)
-				}
-				require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
-				require.Len(t, s.store.Rows(), 1)
+	guardtest.EachInBubble(t, map[string]idempotency.Outcome{"by its status": 0, "by its own word": idempotency.NotExecuted}, func(t *testing.T, word idempotency.Outcome) {
+		s := newShop(t, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
+			err := s.InTx(r.Context(), func(tx *guardtest.Tx) error {
+				<-r.Context().Done()
+				return errors.Join(insert(tx), r.Context().Err())
 			})
-		})
-	}
+			if op, _ := idempotency.FromContext(r.Context()); word != 0 {
+				op.SetOutcome(word)
+			}
+			http.Error(w, err.Error(), http.StatusUnprocessableEntity)
+		}, idempotency.WithRecovery(idempotency.Hold))
+		s.store.On("renew", guardtest.Always(guardtest.Refuse))
+		got := s.Do(t, guardtest.Call{Key: "k"})
+		if word != 0 {
+			require.Equal(t, http.StatusUnprocessableEntity, got.Status)
+		} else {
+			guardtest.RequireProblem(t, got, http.StatusServiceUnavailable, problem.RolledBack)
+		}
+		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.Len(t, s.store.Rows(), 1)
+	})
 }
 
 // Another run takes the key over. Whatever the first one did is rolled back, and its client is
 // told what the other has answered, or that it is in flight.
 func TestOvertakenRunIsRolledBack(t *testing.T) {
 	t.Parallel()
-	for name, second := range map[string]time.Duration{"the other has ended": 0, "the other is in flight": time.Hour} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				proceed := make(chan struct{})
-				s := newShop(t, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
-					<-proceed
-					charge(s, w, r)
-				})
-				other := guardtest.NewGuard(t, s.store, idempotency.WithTransaction(true))
-				server := guardtest.ServeRecorder(t, other.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					time.Sleep(second)
-					charge(s.store, w, r)
-				})))
-				s.store.On("renew", guardtest.Always(guardtest.Refuse))
-				first := s.Start(t, guardtest.Call{Key: "k"})
-				time.Sleep(2 * guardtest.LeaseTime)
-				s.store.Heal()
-				again := server.Start(t, guardtest.Call{Key: "k"})
-				close(proceed)
-				got := <-first
-				if second > 0 {
-					guardtest.RequireProblem(t, got, http.StatusConflict, problem.InFlight)
-					require.Empty(t, s.store.Rows())
-				} else {
-					require.True(t, got.Replayed())
-				}
-				require.Equal(t, http.StatusCreated, (<-again).Status)
-				require.Len(t, s.store.Rows(), 1)
-				require.Equal(t, 1, s.events.Count(event.Overtaken))
-			})
+	guardtest.EachInBubble(t, map[string]time.Duration{"the other has ended": 0, "the other is in flight": time.Hour}, func(t *testing.T, second time.Duration) {
+		proceed := make(chan struct{})
+		s := newShop(t, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
+			<-proceed
+			charge(s, w, r)
 		})
-	}
+		other := guardtest.NewGuard(t, s.store, idempotency.WithTransaction(true))
+		server := guardtest.ServeRecorder(t, other.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(second)
+			charge(s.store, w, r)
+		})))
+		s.store.On("renew", guardtest.Always(guardtest.Refuse))
+		first := s.Start(t, guardtest.Call{Key: "k"})
+		time.Sleep(2 * guardtest.LeaseTime)
+		s.store.Heal()
+		again := server.Start(t, guardtest.Call{Key: "k"})
+		close(proceed)
+		got := <-first
+		if second > 0 {
+			guardtest.RequireProblem(t, got, http.StatusConflict, problem.InFlight)
+			require.Empty(t, s.store.Rows())
+		} else {
+			require.True(t, got.Replayed())
+		}
+		require.Equal(t, http.StatusCreated, (<-again).Status)
+		require.Len(t, s.store.Rows(), 1)
+		require.Equal(t, 1, s.events.Count(event.Overtaken))
+	})
 }
 
 // A handler that is told to stop and says nothing has done nothing.
@@ -204,97 +194,89 @@ func TestDeadRunIsTakenOverUnderHold(t *testing.T) {
 // has happened. What the program calls unknown is unknown.
 func TestStepOutlivesARollback(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
+	type row struct {
 		status int
 		set    idempotency.Outcome
 		code   problem.Code
 		mark   problem.Code
-	}{
+	}
+	guardtest.EachInBubble(t, map[string]row{
 		"the commit fails":       {status: 201, code: problem.NoAnswer},
 		"a refusal":              {status: 429, mark: problem.NoAnswer},
 		"an error":               {status: 500},
 		"unknown to the program": {status: 500, set: idempotency.Unknown},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				paid := 0
-				s := newShop(t, nil, idempotency.WithRecovery(idempotency.Hold))
-				s.runs.Handler = func(w http.ResponseWriter, r *http.Request, run int64) {
-					_, err := idempotency.Step(r.Context(), "pay", func(context.Context) (int, error) { paid++; return paid, nil })
-					require.NoError(t, err)
-					if op, _ := idempotency.FromContext(r.Context()); run == 1 {
-						op.SetOutcome(c.set)
-					}
-					if run == 1 && c.status != 201 {
-						w.WriteHeader(c.status)
-						return
-					}
-					charge(s.store, w, r)
-				}
-				s.store.On("commit", guardtest.First(1, guardtest.FailWith(constraint)))
-				first := s.Do(t, guardtest.Call{Key: "k"})
-				require.Equal(t, c.code, first.Problem.Code)
-				require.Equal(t, string(cmp.Or(c.code, c.mark)), first.Header.Get(problem.Header))
-				if c.set == idempotency.Unknown {
-					guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
-					return
-				}
-				s.store.Heal()
-				s.store.On("commit", nil)
-				require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
-				require.Equal(t, 1, paid)
-				require.Len(t, s.store.Rows(), 1)
-			})
-		})
-	}
+	}, func(t *testing.T, c row) {
+		paid := 0
+		s := newShop(t, nil, idempotency.WithRecovery(idempotency.Hold))
+		s.runs.Handler = func(w http.ResponseWriter, r *http.Request, run int64) {
+			_, err := idempotency.Step(r.Context(), "pay", func(context.Context) (int, error) { paid++; return paid, nil })
+			require.NoError(t, err)
+			if op, _ := idempotency.FromContext(r.Context()); run == 1 {
+				op.SetOutcome(c.set)
+			}
+			if run == 1 && c.status != 201 {
+				w.WriteHeader(c.status)
+				return
+			}
+			charge(s.store, w, r)
+		}
+		s.store.On("commit", guardtest.First(1, guardtest.FailWith(constraint)))
+		first := s.Do(t, guardtest.Call{Key: "k"})
+		require.Equal(t, c.code, first.Problem.Code)
+		require.Equal(t, string(cmp.Or(c.code, c.mark)), first.Header.Get(problem.Header))
+		if c.set == idempotency.Unknown {
+			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
+			return
+		}
+		s.store.Heal()
+		s.store.On("commit", nil)
+		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.Equal(t, 1, paid)
+		require.Len(t, s.store.Rows(), 1)
+	})
 }
 
 // Do commits in the same way, and returns a value only if it was committed.
 func TestDoCommitsItsValueWithTheRows(t *testing.T) {
 	t.Parallel()
 	key := idempotency.Key{Scope: "acme", Value: "k"}
-	for name, c := range map[string]struct {
+	type row struct {
 		fault guardtest.Fault
 		away  bool
 		want  error
 		rows  int
-	}{
+	}
+	guardtest.EachInBubble(t, map[string]row{
 		"commits":                {rows: 1},
 		"conflicts":              {fault: guardtest.FailWith(conflict), want: conflict},
 		"the reply is lost":      {fault: guardtest.LoseReply, rows: 1},
 		"the commit is lost":     {fault: guardtest.Refuse, want: guardtest.ErrDown},
 		"in doubt, committed":    {fault: guardtest.LoseReply, away: true, want: idempotency.ErrCommitUnknown, rows: 1},
 		"in doubt, not commited": {fault: guardtest.Refuse, away: true, want: idempotency.ErrCommitUnknown},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newShop(t, nil)
-				if c.fault != nil {
-					s.store.On("commit", guardtest.First(1, c.fault))
-				}
-				pay := func(ctx context.Context) (string, error) {
-					err := s.store.InTx(ctx, insert)
-					if c.away && s.store.Count("commit") == 0 {
-						s.down()
-					}
-					return "paid", err
-				}
-				value, _, err := idempotency.Do(t.Context(), s.guard, key, pay)
-				require.ErrorIs(t, err, c.want)
-				require.Equal(t, err == nil, value == "paid")
-				require.Len(t, s.store.Rows(), c.rows)
-				s.store.Heal()
-				time.Sleep(time.Minute)
-				value, result, err := idempotency.Do(t.Context(), s.guard, key, pay)
-				require.NoError(t, err)
-				require.Equal(t, "paid", value)
-				require.Equal(t, c.rows == 1, result.Replayed)
-				require.Len(t, s.store.Rows(), 1)
-			})
-		})
-	}
+	}, func(t *testing.T, c row) {
+		s := newShop(t, nil)
+		if c.fault != nil {
+			s.store.On("commit", guardtest.First(1, c.fault))
+		}
+		pay := func(ctx context.Context) (string, error) {
+			err := s.store.InTx(ctx, insert)
+			if c.away && s.store.Count("commit") == 0 {
+				s.down()
+			}
+			return "paid", err
+		}
+		value, _, err := idempotency.Do(t.Context(), s.guard, key, pay)
+		require.ErrorIs(t, err, c.want)
+		require.Equal(t, err == nil, value == "paid")
+		require.Len(t, s.store.Rows(), c.rows)
+		s.store.Heal()
+		time.Sleep(time.Minute)
+		value, result, err := idempotency.Do(t.Context(), s.guard, key, pay)
+		require.NoError(t, err)
+		require.Equal(t, "paid", value)
+		require.Equal(t, c.rows == 1, result.Replayed)
+		require.Len(t, s.store.Rows(), 1)
+	})
 	t.Run("a permanent error keeps the rows", func(t *testing.T) {
 		t.Parallel()
 		s := newShop(t, nil)
@@ -324,15 +306,10 @@ func TestDoCommitsItsValueWithTheRows(t *testing.T) {
 // An answer that cannot be sealed is not committed either.
 func TestUnsealedAnswerIsRolledBack(t *testing.T) {
 	t.Parallel()
-	s := newShop(t, charge, idempotency.WithSealer(brokenSealer{}))
+	s := newShop(t, charge, idempotency.WithSealer(guardtest.FailingSealer{}))
 	guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.RolledBack)
 	require.Empty(t, s.store.Rows())
 }
-
-type brokenSealer struct{}
-
-func (brokenSealer) Seal([]byte, []byte) ([]byte, error) { return nil, errDeclined }
-func (brokenSealer) Open([]byte, []byte) ([]byte, error) { return nil, errDeclined }
 
 // Whatever is not committed is rolled back, so that it does not keep a connection.
 func TestRunThatIsNotCommittedIsRolledBack(t *testing.T) {
@@ -439,4 +416,24 @@ func TestDoInsideATransactionIsRefused(t *testing.T) {
 		require.Equal(t, 1, store.Count("claim"))
 		require.Zero(t, store.Count("release"), "there is no claim to give back")
 	})
+}
+
+// The handler has committed by itself, and its answer is too large: its client learns where the
+// result is, as a retry does.
+func TestClientOfALargeAnswerLearnsItsLocation(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
+		tx, err := s.Begin(r.Context())
+		require.NoError(t, err)
+		require.NoError(t, errors.Join(insert(tx), tx.CommitAlone()))
+		w.Header().Set("Location", "/charges/7")
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write(make([]byte, 3000))
+	})
+	for range 2 {
+		got := s.Do(t, guardtest.Call{Key: "k"})
+		guardtest.RequireProblem(t, got, http.StatusConflict, problem.ResponseNotKept)
+		require.Equal(t, http.StatusCreated, got.Problem.OriginalStatus)
+		require.Equal(t, "/charges/7", got.Problem.OriginalLocation)
+	}
 }

@@ -107,44 +107,40 @@ func TestClaimIsNotLostWithoutATransaction(t *testing.T) {
 // begins. A single failure does not matter.
 func TestClaimThatCannotBeKept(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
+	type row struct {
 		fault func(int) guardtest.Fault
 		want  error
-	}{
+	}
+	guardtest.EachInBubble(t, map[string]row{
 		"fails once":         {guardtest.First(1, guardtest.Refuse), nil},
 		"its reply is lost":  {guardtest.First(1, guardtest.LoseReply), nil},
 		"is away":            {guardtest.Always(guardtest.Refuse), idempotency.ErrLeaseLost},
 		"hangs":              {guardtest.Always(guardtest.Hang), idempotency.ErrLeaseLost},
 		"has another's":      {guardtest.Always(guardtest.FailWith(store.ErrNotOwner)), idempotency.ErrLeaseLost},
 		"does what it ought": {guardtest.Always(nil), nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				steps := 0
-				s := newShop(t, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
-					op, _ := idempotency.FromContext(r.Context())
-					_ = op.ID()
-					require.Equal(t, c.want == nil, op.Valid())
-					require.ErrorIs(t, context.Cause(r.Context()), c.want)
-					_, err := idempotency.Step(r.Context(), "mail", func(context.Context) (int, error) { steps++; return 0, nil })
-					require.ErrorIs(t, err, c.want)
-					s.Heal()
-					if err != nil {
-						w.WriteHeader(http.StatusServiceUnavailable)
-						return
-					}
-					charge(s, w, r)
-				})
-				s.store.Forgets = true
-				s.store.On("renew", c.fault)
-				s.Do(t, guardtest.Call{Key: "k"})
-				require.Equal(t, c.want == nil, steps == 1)
-				require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
-				require.Len(t, s.store.Rows(), 1)
-			})
+	}, func(t *testing.T, c row) {
+		steps := 0
+		s := newShop(t, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
+			op, _ := idempotency.FromContext(r.Context())
+			_ = op.ID()
+			require.Equal(t, c.want == nil, op.Valid())
+			require.ErrorIs(t, context.Cause(r.Context()), c.want)
+			_, err := idempotency.Step(r.Context(), "mail", func(context.Context) (int, error) { steps++; return 0, nil })
+			require.ErrorIs(t, err, c.want)
+			s.Heal()
+			if err != nil {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
+			charge(s, w, r)
 		})
-	}
+		s.store.Forgets = true
+		s.store.On("renew", c.fault)
+		s.Do(t, guardtest.Call{Key: "k"})
+		require.Equal(t, c.want == nil, steps == 1)
+		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.Len(t, s.store.Rows(), 1)
+	})
 }
 
 // A run whose claim was lost is rolled back. If another has run since, its answer is that of both.
@@ -176,64 +172,57 @@ func TestLostClaimIsRolledBack(t *testing.T) {
 // A refusal of a run whose claim was lost denies nothing that another has done since, however badly the store takes it.
 func TestLostClaimDeniesNothing(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
+	type row struct {
 		fault func(int) guardtest.Fault
 		want  int
-	}{
+	}
+	guardtest.EachInBubble(t, map[string]row{
 		"taken":        {guardtest.Always(nil), http.StatusCreated},
 		"fails once":   {guardtest.First(1, guardtest.Refuse), http.StatusCreated},
 		"is cut once":  {guardtest.First(1, guardtest.LoseReply), http.StatusCreated},
 		"fails always": {guardtest.Always(guardtest.Refuse), http.StatusConflict},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				var s *shop
-				runs := 0
-				s = newShop(t, func(st *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
-					if runs++; runs > 1 {
-						charge(st, w, r)
-						return
-					}
-					st.Replace(idempotency.NewMemoryStore()) // after the crash
-					require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
-					op, _ := idempotency.FromContext(r.Context())
-					op.SetOutcome(idempotency.NotExecuted)
-					w.WriteHeader(http.StatusUnprocessableEntity)
-				}, idempotency.WithRecovery(idempotency.Hold))
-				s.store.Forgets = true
-				s.store.On("release", c.fault)
-				got := s.Do(t, guardtest.Call{Key: "k"})
-				require.Equal(t, c.want, got.Status, got.Body)
-				require.Len(t, s.store.Rows(), 1)
-				s.store.Heal()
-				synctest.Wait()
-				require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
-			})
-		})
-	}
+	}, func(t *testing.T, c row) {
+		var s *shop
+		runs := 0
+		s = newShop(t, func(st *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
+			if runs++; runs > 1 {
+				charge(st, w, r)
+				return
+			}
+			st.Replace(idempotency.NewMemoryStore()) // after the crash
+			require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+			op, _ := idempotency.FromContext(r.Context())
+			op.SetOutcome(idempotency.NotExecuted)
+			w.WriteHeader(http.StatusUnprocessableEntity)
+		}, idempotency.WithRecovery(idempotency.Hold))
+		s.store.Forgets = true
+		s.store.On("release", c.fault)
+		got := s.Do(t, guardtest.Call{Key: "k"})
+		require.Equal(t, c.want, got.Status, got.Body)
+		require.Len(t, s.store.Rows(), 1)
+		s.store.Heal()
+		synctest.Wait()
+		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+	})
 }
 
 // The reply of a commit is lost. Before the run has looked, its record is gone, and another request
 // has the key. That record says nothing about the commit, so neither does the answer.
 func TestCommitInDoubtBesideAnotherPayload(t *testing.T) {
 	t.Parallel()
-	for name, fault := range map[string]guardtest.Fault{"committed": guardtest.LoseReply, "not committed": guardtest.Refuse} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newShop(t, charge, idempotency.WithRecovery(idempotency.Hold))
-			s.store.On("commit", guardtest.First(1, func(ctx context.Context, proceed func() error) error {
-				err := fault(ctx, proceed)
-				s.store.Replace(idempotency.NewMemoryStore())
-				require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k", Body: "other"}).Status)
-				return err
-			}))
-			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.NoAnswer)
-			run := s.events.All()[slices.Index(s.events.Kinds(), event.Overtaken)+1]
-			require.Equal(t, event.Run, run.Kind)
-			require.Equal(t, idempotency.Unknown, run.Outcome)
-			require.False(t, run.Held, "nothing holds the key")
-			require.True(t, s.Do(t, guardtest.Call{Key: "k", Body: "other"}).Replayed())
-		})
-	}
+	guardtest.Each(t, map[string]guardtest.Fault{"committed": guardtest.LoseReply, "not committed": guardtest.Refuse}, func(t *testing.T, fault guardtest.Fault) {
+		s := newShop(t, charge, idempotency.WithRecovery(idempotency.Hold))
+		s.store.On("commit", guardtest.First(1, func(ctx context.Context, proceed func() error) error {
+			err := fault(ctx, proceed)
+			s.store.Replace(idempotency.NewMemoryStore())
+			require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k", Body: "other"}).Status)
+			return err
+		}))
+		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.NoAnswer)
+		run := s.events.All()[slices.Index(s.events.Kinds(), event.Overtaken)+1]
+		require.Equal(t, event.Run, run.Kind)
+		require.Equal(t, idempotency.Unknown, run.Outcome)
+		require.False(t, run.Held, "nothing holds the key")
+		require.True(t, s.Do(t, guardtest.Call{Key: "k", Body: "other"}).Replayed())
+	})
 }

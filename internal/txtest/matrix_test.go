@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -279,3 +280,5 @@ func cross(t *testing.T, recovery idempotency.Recovery, w way, m mishap) {
 	require.Zero(t, s.events.Count(event.Held))
 	require.Equal(t, strings.Contains(t.Name(), "alone"), s.events.Count(event.CommittedAlone) > 0)
 }
+
+func TestMain(m *testing.M) { os.Exit(guardtest.Main(m)) }

@@ -11,9 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
-	"example.com/idempotency/problem"
-
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/problem"
 )
 
 const chunked = "Transfer-Encoding: chunked\r\n"
@@ -22,11 +21,12 @@ const chunked = "Transfer-Encoding: chunked\r\n"
 // and a body that does not arrive as announced. Nothing runs, and nothing is claimed.
 func TestWireRefusesBadBodies(t *testing.T) {
 	t.Parallel()
-	tests := map[string]struct {
+	type row struct {
 		fields, body string
 		status       int
 		code         problem.Code // or else net/http refuses
-	}{
+	}
+	guardtest.Each(t, map[string]row{
 		"two lengths":               {"Content-Length: 5\r\nContent-Length: 6\r\n", "hello!", 400, ""},
 		"a list of lengths":         {"Content-Length: 5, 5\r\n", "hello", 400, ""},
 		"length with a sign":        {"Content-Length: +5\r\n", "hello", 400, ""},
@@ -56,25 +56,21 @@ func TestWireRefusesBadBodies(t *testing.T) {
 		"chunked, over the limit":   {chunked, "fffff\r\n" + strings.Repeat("x", 0xfffff) + "\r\n2\r\nxx\r\n0\r\n\r\n", 413, problem.BodyTooLarge},
 		"other expectation":         {"Expect: 200-ok\r\nContent-Length: 5\r\n", "hello", 417, ""},
 		"many small chunks, no end": {chunked, strings.Repeat("1\r\nx\r\n", 1000), 400, problem.BodyUnreadable},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := serveWire(t, &guardtest.Counter{})
-			conn := w.dial(t)
-			go func() {
-				conn.send(message("POST /charges", wireHost+wireKey+wireClose+tt.fields, tt.body))
-				_ = conn.CloseWrite() // there is no more to come, and an answer is awaited
-			}()
-			got, ok := conn.receive(t)
-			require.True(t, ok, "no answer")
-			require.Equal(t, tt.status, got.Status, got.Body)
-			require.Equal(t, tt.code, got.Problem.Code)
-			_, more := conn.receive(t)
-			require.False(t, more, "a second answer")
-			w.requireUntouched(t)
-		})
-	}
+	}, func(t *testing.T, tt row) {
+		w := serveWire(t, &guardtest.Counter{})
+		conn := w.dial(t)
+		go func() {
+			conn.send(message("POST /charges", wireHost+wireKey+wireClose+tt.fields, tt.body))
+			_ = conn.CloseWrite() // there is no more to come, and an answer is awaited
+		}()
+		got, ok := conn.receive(t)
+		require.True(t, ok, "no answer")
+		require.Equal(t, tt.status, got.Status, got.Body)
+		require.Equal(t, tt.code, got.Problem.Code)
+		_, more := conn.receive(t)
+		require.False(t, more, "a second answer")
+		w.requireUntouched(t)
+	})
 }
 
 // If a message has both a length and chunks, net/http reads the chunks, as RFC 9112
@@ -131,23 +127,20 @@ func TestWireBodyThatDrips(t *testing.T) {
 // run, and the client may send the request again.
 func TestWireBodyThatIsTooSlow(t *testing.T) {
 	t.Parallel()
-	for name, fields := range map[string]string{"declared": "Content-Length: 8\r\n", "chunked": chunked} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := &guardtest.Counter{}
-			w := serveWire(t, h)
-			w.serve(t, &http.Server{
-				Handler: w.guard.Handler(h), ReadHeaderTimeout: wirePatience, ReadTimeout: 50 * time.Millisecond,
-			})
-			conn := w.dial(t)
-			conn.send(message("POST /charges", wireHost+wireKey+fields, "2\r\n"))
-			got, ok := conn.receive(t)
-			require.True(t, ok)
-			guardtest.RequireProblem(t, got, http.StatusRequestTimeout, problem.BodyUnreadable)
-			require.Zero(t, h.Runs.Load())
-			require.Zero(t, w.store.Len())
+	guardtest.Each(t, map[string]string{"declared": "Content-Length: 8\r\n", "chunked": chunked}, func(t *testing.T, fields string) {
+		h := &guardtest.Counter{}
+		w := serveWire(t, h)
+		w.serve(t, &http.Server{
+			Handler: w.guard.Handler(h), ReadHeaderTimeout: wirePatience, ReadTimeout: 50 * time.Millisecond,
 		})
-	}
+		conn := w.dial(t)
+		conn.send(message("POST /charges", wireHost+wireKey+fields, "2\r\n"))
+		got, ok := conn.receive(t)
+		require.True(t, ok)
+		guardtest.RequireProblem(t, got, http.StatusRequestTimeout, problem.BodyUnreadable)
+		require.Zero(t, h.Runs.Load())
+		require.Zero(t, w.store.Len())
+	})
 }
 
 // A client that asks before it sends its body is told to send it only if the server wants
@@ -155,27 +148,25 @@ func TestWireBodyThatIsTooSlow(t *testing.T) {
 func TestWireExpectContinue(t *testing.T) {
 	t.Parallel()
 	const expect = "Expect: 100-continue\r\n"
-	for name, tt := range map[string]struct {
+	type row struct {
 		fields string
 		status int
-	}{
+	}
+	guardtest.Each(t, map[string]row{
 		"too large":   {wireKey + "Content-Length: 1048577\r\n", http.StatusRequestEntityTooLarge},
 		"invalid key": {"Idempotency-Key: a,b\r\nContent-Length: 5\r\n", http.StatusBadRequest},
 		"no key":      {"Content-Length: 5\r\n", http.StatusBadRequest},
 		"no scope":    {wireKey + "X-Tenant: unknown\r\nContent-Length: 5\r\n", http.StatusForbidden},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := serveWire(t, &guardtest.Counter{})
-			conn := w.dial(t)
-			conn.send(message("POST /charges", wireHost+expect+tt.fields, ""))
-			got, ok := conn.receive(t)
-			require.True(t, ok)
-			require.Equal(t, tt.status, got.Status, "100 asks for a body that is refused already")
-			require.Equal(t, "close", got.Header.Get("Connection"), "a body that may come all the same is no request")
-			w.requireUntouched(t)
-		})
-	}
+	}, func(t *testing.T, tt row) {
+		w := serveWire(t, &guardtest.Counter{})
+		conn := w.dial(t)
+		conn.send(message("POST /charges", wireHost+expect+tt.fields, ""))
+		got, ok := conn.receive(t)
+		require.True(t, ok)
+		require.Equal(t, tt.status, got.Status, "100 asks for a body that is refused already")
+		require.Equal(t, "close", got.Header.Get("Connection"), "a body that may come all the same is no request")
+		w.requireUntouched(t)
+	})
 	t.Run("wanted", func(t *testing.T) {
 		t.Parallel()
 		w := serveWire(t, &guardtest.Counter{})

@@ -36,47 +36,44 @@ func allocated(f func()) int64 {
 // recorded, and held keys stay held.
 func TestFullStoreRefusesNewKeysAndForgetsNone(t *testing.T) {
 	t.Parallel()
-	for name, limit := range map[string]idempotency.MemoryOption{
+	guardtest.Each(t, map[string]idempotency.MemoryOption{
 		"entries": idempotency.WithMaxEntries(50), "bytes": idempotency.WithMaxBytes(50 << 10),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			entered, leave := make(chan struct{}), make(chan struct{})
-			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
-				switch r.URL.Path {
-				case "/slow":
-					close(entered)
-					<-leave
-				case "/failing":
-					w.WriteHeader(http.StatusBadGateway)
-				}
-				_, _ = io.WriteString(w, strings.Repeat("x", 500))
-			}}
-			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(limit), idempotency.WithRecovery(idempotency.Hold)).Handler(h))
-			first := s.Do(t, guardtest.Call{Key: "recorded"})
-			require.Equal(t, http.StatusBadGateway, s.Do(t, guardtest.Call{Key: "held", Path: "/failing"}).Status)
-			slow := make(chan guardtest.Reply, 1)
-			go func() { slow <- s.Attempt(t, guardtest.Call{Key: "slow", Path: "/slow"}) }()
-			<-entered
-
-			refused := 0
-			for i := range 1000 {
-				if got := s.Do(t, guardtest.Call{Key: fmt.Sprint(i), Tenant: "flood"}); got.Status != http.StatusOK {
-					guardtest.RequireProblem(t, got, http.StatusServiceUnavailable, problem.StoreUnavailable)
-					refused++
-				}
+	}, func(t *testing.T, limit idempotency.MemoryOption) {
+		entered, leave := make(chan struct{}), make(chan struct{})
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+			switch r.URL.Path {
+			case "/slow":
+				close(entered)
+				<-leave
+			case "/failing":
+				w.WriteHeader(http.StatusBadGateway)
 			}
-			require.Greater(t, refused, 900)
-			require.EqualValues(t, 1000-refused+3, h.Runs.Load(), "a request that was refused has run")
+			_, _ = io.WriteString(w, strings.Repeat("x", 500))
+		}}
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(limit), idempotency.WithRecovery(idempotency.Hold)).Handler(h))
+		first := s.Do(t, guardtest.Call{Key: "recorded"})
+		require.Equal(t, http.StatusBadGateway, s.Do(t, guardtest.Call{Key: "held", Path: "/failing"}).Status)
+		slow := make(chan guardtest.Reply, 1)
+		go func() { slow <- s.Attempt(t, guardtest.Call{Key: "slow", Path: "/slow"}) }()
+		<-entered
 
-			guardtest.RequireReplay(t, first, s.Do(t, guardtest.Call{Key: "recorded"}))
-			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "recorded", Body: "other"}), http.StatusConflict, problem.KeyReused)
-			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "held", Path: "/failing"}), http.StatusConflict, problem.OutcomeUnknown)
-			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "slow", Path: "/slow"}), http.StatusConflict, problem.InFlight)
-			close(leave)
-			guardtest.RequireReplay(t, <-slow, s.Do(t, guardtest.Call{Key: "slow", Path: "/slow"}))
-		})
-	}
+		refused := 0
+		for i := range 1000 {
+			if got := s.Do(t, guardtest.Call{Key: fmt.Sprint(i), Tenant: "flood"}); got.Status != http.StatusOK {
+				guardtest.RequireProblem(t, got, http.StatusServiceUnavailable, problem.StoreUnavailable)
+				refused++
+			}
+		}
+		require.Greater(t, refused, 900)
+		require.EqualValues(t, 1000-refused+3, h.Runs.Load(), "a request that was refused has run")
+
+		guardtest.RequireReplay(t, first, s.Do(t, guardtest.Call{Key: "recorded"}))
+		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "recorded", Body: "other"}), http.StatusConflict, problem.KeyReused)
+		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "held", Path: "/failing"}), http.StatusConflict, problem.OutcomeUnknown)
+		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "slow", Path: "/slow"}), http.StatusConflict, problem.InFlight)
+		close(leave)
+		guardtest.RequireReplay(t, <-slow, s.Do(t, guardtest.Call{Key: "slow", Path: "/slow"}))
+	})
 }
 
 // Clients that declare long bodies and send nothing pin no memory for them.

@@ -2,6 +2,7 @@ package wiretest
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -14,7 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/client/profile"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/problem"
 )
 
 // A guard in front of httputil.ReverseProxy, behind it, and inside http.TimeoutHandler.
@@ -177,5 +180,146 @@ func TestTimeoutHandlerOutside(t *testing.T) {
 		require.True(t, got.Replayed())
 		require.Equal(t, "charged", got.Body)
 		require.EqualValues(t, 1, h.RunsOf(key))
+	})
+}
+
+// A gateway with a guard in front of a service with a guard. The two have stores of their
+// own, and the same key.
+
+// The client takes a refusal of the service for one of the gateway. Whatever the service says,
+// what the client concludes is true of the gateway too: of its key, and of what it has done.
+func TestRefusalOfTheServiceIsTrueOfTheGateway(t *testing.T) {
+	t.Parallel()
+	guard := profile.Guard()
+	for _, code := range problem.Codes() {
+		for _, recovery := range []idempotency.Recovery{idempotency.Rerun, idempotency.Hold} {
+			for _, effect := range []bool{false, true} {
+				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+					if effect {
+						_, err := idempotency.Step(r.Context(), "reserve", func(context.Context) (int, error) { return 1, nil })
+						if err != nil {
+							t.Error(err)
+						}
+					}
+					w.Header().Set(problem.Header, string(code))
+					w.WriteHeader(problem.New(code).Status)
+				}}
+				gateway := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(recovery)).Handler(h))
+				got := gateway.Do(t, guardtest.Call{Key: "k"})
+				means := guard.Meaning(&http.Response{StatusCode: got.Status, Header: got.Header}, nil)
+				what := fmt.Sprintf("%s under %v, effect %v: the client gets %s", code, recovery, effect, got.Header.Get(problem.Header))
+
+				again := gateway.Do(t, guardtest.Call{Key: "k"})
+				held := h.Runs.Load() == 1
+				if held {
+					guardtest.RequireProblem(t, again, http.StatusConflict, problem.OutcomeUnknown)
+					require.Contains(t, []profile.Meaning{profile.Held, profile.Lost}, means, "the key is held: %s", what)
+					continue
+				}
+				if effect {
+					require.NotContains(t, []profile.Meaning{profile.NotRun, profile.Refused, profile.Reused}, means, what)
+					continue
+				}
+				require.Equal(t, string(code), got.Header.Get(problem.Header), "there is nothing to correct: %s", what)
+			}
+		}
+	}
+}
+
+// While the service is still at work for somebody else, the gateway has no answer to record.
+func TestGatewayDoesNotRecordThatTheServiceIsBusy(t *testing.T) {
+	t.Parallel()
+	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		begun, finish := make(chan struct{}), make(chan struct{})
+		charges := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+			close(begun)
+			<-finish
+			w.WriteHeader(http.StatusCreated)
+			_, _ = io.WriteString(w, "charged")
+		}}
+		service := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(charges))
+		proxy := proxyToServer(t, service)
+		gateway := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(proxy))
+
+		call := guardtest.Call{Key: "k"}
+		done := make(chan guardtest.Reply, 1)
+		go func() { done <- service.Attempt(t, call) }()
+		<-begun
+		guardtest.RequireProblem(t, gateway.Do(t, call), http.StatusConflict, problem.InFlight)
+		close(finish)
+		require.Equal(t, http.StatusCreated, (<-done).Status)
+
+		got := gateway.Do(t, call)
+		require.Equal(t, http.StatusCreated, got.Status, got.Body)
+		require.Equal(t, "charged", got.Body)
+		require.True(t, gateway.Do(t, call).Replayed())
+		require.EqualValues(t, 1, charges.Runs.Load())
+	})
+}
+
+// What the service says of its own key, which the gateway has derived, and of how long that is good, is
+// not true of the key of the gateway's client. On the first answer, on a replay, on a stream and in a run
+// without a claim, each field is there as without the service.
+func TestFieldsOfTheServiceAreNotThoseOfTheGateway(t *testing.T) {
+	t.Parallel()
+	charges := func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hints" {
+			w.WriteHeader(http.StatusEarlyHints)
+		}
+		w.Header().Set("X-Charge", "1")
+		if r.URL.Path == "/streamed" {
+			w.(http.Flusher).Flush()
+		}
+		_, _ = io.WriteString(w, "charged")
+	}
+	expiry := idempotency.WithExpiryHeader(guardtest.ExpiryHeader)
+	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
+		own := []idempotency.Option{expiry, idempotency.WithTTL(10 * time.Hour)}
+		unkeyed := idempotency.WithKeyFunc(func(r *http.Request, _ []byte) (string, error) { return r.URL.Path, nil })
+		away := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
+		away.On("claim", guardtest.Always(guardtest.Refuse))
+		for name, tt := range map[string]struct {
+			store     idempotency.Store
+			more      idempotency.Option
+			protected bool
+		}{
+			"as usual":           {idempotency.NewMemoryStore(), nil, true},
+			"key not in a field": {idempotency.NewMemoryStore(), unkeyed, true},
+			"without a claim":    {away, idempotency.WithFailOpen(true), false},
+		} {
+			service := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore(), expiry, idempotency.WithTTL(time.Hour)).Handler(http.HandlerFunc(charges)))
+			proxy := proxyToServer(t, service)
+			proxy.FlushInterval = 0 // of answers of declared length
+			rewrite := proxy.Rewrite
+			proxy.Rewrite = func(r *httputil.ProxyRequest) {
+				rewrite(r)
+				r.Out.Header.Set("Idempotency-Key", idempotency.DeriveKey(r.In.Context(), "charge"))
+			}
+			gateway := serve(guardtest.NewGuard(t, tt.store, append(own, tt.more)...).Handler(proxy))
+			for _, path := range []string{"/plain", "/streamed", "/hints"} {
+				c := guardtest.Call{Key: "k" + path, Path: path}
+				echo, lives := []string{c.Key}, []string{"36000"}
+				if name == "key not in a field" {
+					c.Key, echo = "", nil
+				}
+				first, again := gateway.Do(t, c), gateway.Do(t, c)
+				require.Equal(t, "charged", first.Body, name)
+				require.Equal(t, first.Body, again.Body, name)
+				for _, got := range []guardtest.Reply{first, again} {
+					require.Equal(t, echo, got.Header["Idempotency-Key"], "%s %s", name, path)
+					require.Equal(t, "1", got.Header.Get("X-Charge"))
+				}
+				if !tt.protected {
+					lives = nil
+				} else if life := again.Header.Get("Idempotency-Ttl"); life != "36000" {
+					require.Equal(t, "35999", life, "a second may have passed")
+				}
+				if path == "/streamed" {
+					lives = nil // it was not recorded before it was sent
+				}
+				require.Equal(t, lives, first.Header["Idempotency-Ttl"], "%s %s", name, path)
+				require.LessOrEqual(t, len(again.Header["Idempotency-Ttl"]), 1)
+			}
+		}
 	})
 }

@@ -37,14 +37,15 @@ import (
 func TestGoClientSendsAgain(t *testing.T) {
 	t.Parallel()
 	const key, xKey = "Idempotency-Key", "X-Idempotency-Key"
-	for name, c := range map[string]struct {
+	type row struct {
 		cut    cut
 		header string
 		fresh  bool // the connection has not been used before
 		stream bool // the body cannot be read again
 		http2  bool
 		resent bool
-	}{
+	}
+	guardtest.Each(t, map[string]row{
 		"connection closed":                    {cut: closed, header: key, resent: true},
 		"connection reset":                     {cut: reset, header: key, resent: true},
 		"other name of the header":             {cut: closed, header: xKey, resent: true},
@@ -53,84 +54,81 @@ func TestGoClientSendsAgain(t *testing.T) {
 		"first request of the connection":      {cut: closed, header: key, fresh: true},
 		"a part of the answer has got through": {cut: closedMidway, header: key},
 		"HTTP/2":                               {cut: closed, header: key, http2: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var listener cutter
-			charge := &guardtest.Counter{}
-			charge.Handler = func(w http.ResponseWriter, _ *http.Request, run int64) {
-				if run == 1 {
-					listener.next.Store(int32(c.cut))
-				}
-				w.WriteHeader(http.StatusCreated)
-				_, _ = io.WriteString(w, strings.Repeat("charged ", 20))
+	}, func(t *testing.T, c row) {
+		var listener cutter
+		charge := &guardtest.Counter{}
+		charge.Handler = func(w http.ResponseWriter, _ *http.Request, run int64) {
+			if run == 1 {
+				listener.next.Store(int32(c.cut))
 			}
-			// The answer is recorded before it is sent, so that nobody has to wait for
-			// it. Over HTTP/2 the connection may be cut earlier: at a frame of its own.
-			opts := []idempotency.Option{idempotency.WithHeader(cmp.Or(c.header, key))}
-			if c.http2 {
-				opts = append(opts, idempotency.WithWait(10*time.Second))
+			w.WriteHeader(http.StatusCreated)
+			_, _ = io.WriteString(w, strings.Repeat("charged ", 20))
+		}
+		// The answer is recorded before it is sent, so that nobody has to wait for
+		// it. Over HTTP/2 the connection may be cut earlier: at a frame of its own.
+		opts := []idempotency.Option{idempotency.WithHeader(cmp.Or(c.header, key))}
+		if c.http2 {
+			opts = append(opts, idempotency.WithWait(10*time.Second))
+		}
+		guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore(), opts...).Handler(charge)
+		var sent atomic.Int64
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost {
+				sent.Add(1)
+				guarded.ServeHTTP(w, r)
 			}
-			guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore(), opts...).Handler(charge)
-			var sent atomic.Int64
-			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.Method == http.MethodPost {
-					sent.Add(1)
-					guarded.ServeHTTP(w, r)
-				}
-			}))
-			server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
-			listener.Listener, server.Listener = server.Listener, &listener
-			if c.http2 {
-				server.EnableHTTP2 = true
-				server.StartTLS()
-			} else {
-				server.Start()
-			}
-			t.Cleanup(server.Close)
-			client := server.Client()
+		}))
+		server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+		listener.Listener, server.Listener = server.Listener, &listener
+		if c.http2 {
+			server.EnableHTTP2 = true
+			server.StartTLS()
+		} else {
+			server.Start()
+		}
+		t.Cleanup(server.Close)
+		client := server.Client()
 
-			pay := func() (*http.Response, string, error) {
-				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, strings.NewReader(guardtest.DefaultBody))
-				require.NoError(t, err)
-				if c.header != "" {
-					r.Header.Set(c.header, "order-1")
-				}
-				if c.stream {
-					r.GetBody = nil
-				}
-				resp, err := client.Do(r)
-				if err != nil {
-					return nil, "", err
-				}
-				defer resp.Body.Close()
-				body, err := io.ReadAll(resp.Body)
-				return resp, string(body), err
-			}
-
-			if !c.fresh {
-				resp, err := client.Get(server.URL)
-				require.NoError(t, err)
-				require.NoError(t, resp.Body.Close())
-			}
-			resp, body, err := pay() //nolint:bodyclose // pay closes it
-			if !c.resent {
-				require.Error(t, err)
-				require.EqualValues(t, 1, sent.Load())
-				resp, body, err = pay() //nolint:bodyclose // as above; a careful caller does the same
-			}
+		pay := func() (*http.Response, string, error) {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, strings.NewReader(guardtest.DefaultBody))
 			require.NoError(t, err)
-			require.EqualValues(t, 2, sent.Load())
-			require.Equal(t, http.StatusCreated, resp.StatusCode)
-			require.Equal(t, strings.Repeat("charged ", 20), body)
-			if c.header == "" {
-				require.EqualValues(t, 2, charge.Runs.Load(), "this is what keys are for")
-				return
+			if c.header != "" {
+				r.Header.Set(c.header, "order-1")
 			}
-			require.Equal(t, "true", resp.Header.Get("Idempotent-Replayed"))
-			require.EqualValues(t, 1, charge.Runs.Load())
-		})
-	}
+			if c.stream {
+				r.GetBody = nil
+			}
+			resp, err := client.Do(r)
+			if err != nil {
+				return nil, "", err
+			}
+			defer resp.Body.Close()
+			body, err := io.ReadAll(resp.Body)
+			return resp, string(body), err
+		}
+
+		if !c.fresh {
+			resp, err := client.Get(server.URL)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+		}
+		resp, body, err := pay() //nolint:bodyclose // pay closes it
+		if !c.resent {
+			require.Error(t, err)
+			require.EqualValues(t, 1, sent.Load())
+			resp, body, err = pay() //nolint:bodyclose // as above; a careful caller does the same
+		}
+		require.NoError(t, err)
+		require.EqualValues(t, 2, sent.Load())
+		require.Equal(t, http.StatusCreated, resp.StatusCode)
+		require.Equal(t, strings.Repeat("charged ", 20), body)
+		if c.header == "" {
+			require.EqualValues(t, 2, charge.Runs.Load(), "this is what keys are for")
+			return
+		}
+		require.Equal(t, "true", resp.Header.Get("Idempotent-Replayed"))
+		require.EqualValues(t, 1, charge.Runs.Load())
+	})
 }
 
 // A cut is a way in which a connection ends at the moment when the server begins to

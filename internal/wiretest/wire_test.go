@@ -2,12 +2,15 @@ package wiretest
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
 	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -134,10 +137,11 @@ const (
 // served.
 func TestWireRefusesBadKeys(t *testing.T) {
 	t.Parallel()
-	keys := map[string]struct {
+	type row struct {
 		fields string
 		code   problem.Code // or else net/http refuses
-	}{
+	}
+	guardtest.Each(t, map[string]row{
 		"folded":                      {"Idempotency-Key: a\r\n b\r\n", problem.KeyInvalid},
 		"folded with a tab":           {"Idempotency-Key: a\r\n\tb\r\n", problem.KeyInvalid},
 		"folded to a list":            {"Idempotency-Key: a,\r\n b\r\n", problem.KeyInvalid},
@@ -166,23 +170,19 @@ func TestWireRefusesBadKeys(t *testing.T) {
 		"in the trailer instead":      {"Trailer: Idempotency-Key\r\n", problem.KeyMissing},
 		"in the query instead":        {"X-Key: k\r\n", problem.KeyMissing},
 		"hop by hop, named as option": {"Connection: idempotency-key\r\n", problem.KeyMissing},
-	}
-	for name, tt := range keys {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := serveWire(t, &guardtest.Counter{})
-			replies := w.ask(t, message("POST /charges?idempotency-key=k", wireHost+tt.fields+wireEmpty+wireClose, ""))
-			require.Len(t, replies, 1)
-			if tt.code != "" {
-				guardtest.RequireProblem(t, replies[0], http.StatusBadRequest, tt.code)
-				require.Empty(t, replies[0].Header.Values("Idempotency-Key"), "a key that is refused is not echoed")
-			} else {
-				require.GreaterOrEqual(t, replies[0].Status, 400)
-				require.Less(t, replies[0].Status, 500)
-			}
-			w.requireUntouched(t)
-		})
-	}
+	}, func(t *testing.T, tt row) {
+		w := serveWire(t, &guardtest.Counter{})
+		replies := w.ask(t, message("POST /charges?idempotency-key=k", wireHost+tt.fields+wireEmpty+wireClose, ""))
+		require.Len(t, replies, 1)
+		if tt.code != "" {
+			guardtest.RequireProblem(t, replies[0], http.StatusBadRequest, tt.code)
+			require.Empty(t, replies[0].Header.Values("Idempotency-Key"), "a key that is refused is not echoed")
+		} else {
+			require.GreaterOrEqual(t, replies[0].Status, 400)
+			require.Less(t, replies[0].Status, 500)
+		}
+		w.requireUntouched(t)
+	})
 }
 
 // requireUntouched checks that nothing has run, that nothing is claimed, and that the
@@ -261,4 +261,58 @@ func TestWirePipelinedDuplicates(t *testing.T) {
 	}
 	guardtest.RequireProblem(t, replies[20], http.StatusConflict, problem.KeyReused)
 	require.EqualValues(t, 1, w.h.Runs.Load())
+}
+
+func TestMain(m *testing.M) { os.Exit(guardtest.Main(m)) }
+
+// FuzzRequest sends each request that net/http can read to a guard, twice. The handler runs
+// at most once, reads exactly what the client sent, and runs only under a recorded key. The
+// second answer equals the first.
+func FuzzRequest(f *testing.F) {
+	f.Add([]byte(message("POST /charges", wirePlain, "")))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		read := func() *http.Request {
+			r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(raw)))
+			if err != nil {
+				return nil
+			}
+			return r
+		}
+		first, second, bare := read(), read(), read()
+		if first == nil || first.Method != http.MethodPost {
+			return
+		}
+		store, runs := idempotency.NewMemoryStore(idempotency.WithMaxEntries(2)), 0
+		guard, err := idempotency.New(store, guardtest.TenantScope, idempotency.WithRequired(true), idempotency.WithLimits(idempotency.Limits{RequestBody: 1000}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			runs++
+			body, err := io.ReadAll(r.Body)
+			want, bareErr := io.ReadAll(bare.Body)
+			if err != nil || bareErr != nil || !bytes.Equal(body, want) || r.ContentLength != int64(len(want)) {
+				t.Errorf("read %q, %v of %q, %v", body, err, want, bareErr)
+			}
+			_, _ = w.Write(body)
+		}))
+		answers := make([]*httptest.ResponseRecorder, 2)
+		for i, r := range []*http.Request{first, second} {
+			answers[i] = httptest.NewRecorder()
+			h.ServeHTTP(answers[i], r)
+		}
+		if runs != store.Len() || runs > 1 {
+			t.Errorf("%d runs, %d records", runs, store.Len())
+		}
+		a, b := answers[0], answers[1]
+		if a.Code != b.Code || !bytes.Equal(a.Body.Bytes(), b.Body.Bytes()) || a.Code >= 500 {
+			t.Errorf("%d %s, and then %d %s", a.Code, a.Body, b.Code, b.Body)
+		}
+		if replayed := b.Header().Get("Idempotent-Replayed") != ""; replayed != (runs == 1) {
+			t.Errorf("%d runs, replayed: %v", runs, replayed)
+		}
+		if runs == 0 && (a.Code < 400 || !json.Valid(a.Body.Bytes())) {
+			t.Errorf("refused with %d %s", a.Code, a.Body)
+		}
+	})
 }

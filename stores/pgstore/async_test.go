@@ -90,8 +90,7 @@ func crashLosesThemOnly(t *testing.T, server *pgtest.Server) {
 	require.NoError(t, err)
 	t.Cleanup(usual.Close)
 	claim := func(s *pgstore.Store, key string, c store.Claim, lost bool) {
-		r, err := s.Claim(t.Context(), key, c)
-		require.NoError(t, err)
+		r := guardtest.Claim(t, s, key, c)
 		require.True(t, r.Mine)
 		require.Equal(t, lost, r.MayBeLost)
 	}

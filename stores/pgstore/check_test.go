@@ -24,7 +24,8 @@ import (
 func TestUnfitTableIsRefused(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Shared(t).Pool(t)
-	for name, c := range map[string]struct{ spoil, want, mend string }{
+	type row struct{ spoil, want, mend string }
+	guardtest.Each(t, map[string]row{
 		"missing":                    {"DROP TABLE {t}", "Migrate makes it", ""},
 		"unlogged":                   {"ALTER TABLE {t} SET UNLOGGED", "SET LOGGED", "ALTER TABLE {t} SET LOGGED"},
 		"a view":                     {"ALTER TABLE {t} RENAME TO {t}_of; CREATE VIEW {t} AS SELECT * FROM {t}_of", "ordinary table", ""},
@@ -40,32 +41,29 @@ func TestUnfitTableIsRefused(t *testing.T) {
 		"keys of another collation":  {`ALTER TABLE {t} ALTER COLUMN key TYPE text COLLATE "default"`, "column key", `ALTER TABLE {t} ALTER COLUMN key TYPE text COLLATE "C"`},
 		"a column of another":        {"ALTER TABLE {t} ADD COLUMN team text NOT NULL", "fill the column team", "ALTER TABLE {t} ALTER COLUMN team SET DEFAULT ''"},
 		"a table of something else":  {"DROP TABLE {t}; CREATE TABLE {t} (key text PRIMARY KEY)", "make the table as Schema does", ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			st, table := newStore(t, pool)
+	}, func(t *testing.T, c row) {
+		st, table := newStore(t, pool)
+		st.Close()
+		run := func(sql string) {
+			_, err := pool.Exec(t.Context(), strings.ReplaceAll(sql, "{t}", table))
+			require.NoError(t, err)
+		}
+		run("DROP VIEW {t}_keys")
+		run(c.spoil)
+		_, err := pgstore.New(t.Context(), pool, pgstore.WithTable(table))
+		require.ErrorContains(t, err, c.want)
+		if c.want == "Migrate makes it" {
+			require.NoError(t, pgstore.Migrate(t.Context(), pool, pgstore.WithTable(table)))
+		} else {
+			require.ErrorContains(t, pgstore.Migrate(t.Context(), pool, pgstore.WithTable(table)), c.want)
+		}
+		if c.mend != "" {
+			run(c.mend)
+			st, err := pgstore.New(t.Context(), pool, pgstore.WithTable(table))
+			require.NoError(t, err)
 			st.Close()
-			run := func(sql string) {
-				_, err := pool.Exec(t.Context(), strings.ReplaceAll(sql, "{t}", table))
-				require.NoError(t, err)
-			}
-			run("DROP VIEW {t}_keys")
-			run(c.spoil)
-			_, err := pgstore.New(t.Context(), pool, pgstore.WithTable(table))
-			require.ErrorContains(t, err, c.want)
-			if c.want == "Migrate makes it" {
-				require.NoError(t, pgstore.Migrate(t.Context(), pool, pgstore.WithTable(table)))
-			} else {
-				require.ErrorContains(t, pgstore.Migrate(t.Context(), pool, pgstore.WithTable(table)), c.want)
-			}
-			if c.mend != "" {
-				run(c.mend)
-				st, err := pgstore.New(t.Context(), pool, pgstore.WithTable(table))
-				require.NoError(t, err)
-				st.Close()
-			}
-		})
-	}
+		}
+	})
 }
 
 // A trigger may suppress a row that the store writes. The call says so, and does not try for ever.
@@ -84,8 +82,7 @@ func TestTriggerThatSuppressesRows(t *testing.T) {
 	require.ErrorContains(t, err, suppressed)
 
 	run("DROP TRIGGER {t}_nothing ON {t}")
-	_, err = s.Claim(t.Context(), "k", c)
-	require.NoError(t, err)
+	guardtest.Claim(t, s, "k", c)
 	run("CREATE TRIGGER {t}_nothing BEFORE UPDATE ON {t} FOR EACH ROW EXECUTE FUNCTION {t}_nothing()")
 	require.ErrorContains(t, s.Complete(t.Context(), "k", c.Owner, ended), suppressed)
 	require.ErrorContains(t, s.Release(t.Context(), "k", c.Owner, store.Release{}), suppressed)
@@ -105,11 +102,12 @@ func TestUnfitConnectionIsRefused(t *testing.T) {
 		require.NoError(t, err)
 		return name
 	}
-	for name, c := range map[string]struct {
+	type row struct {
 		change func(t *testing.T, config *pgxpool.Config, table string)
 		want   string
 		fine   bool // as the program's own pool
-	}{
+	}
+	guardtest.Each(t, map[string]row{
 		"reads only": {
 			func(_ *testing.T, config *pgxpool.Config, _ string) {
 				config.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
@@ -160,27 +158,24 @@ func TestUnfitConnectionIsRefused(t *testing.T) {
 			},
 			"table", false,
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, table := newStore(t, admin)
-			config := admin.Config()
-			c.change(t, config, table)
-			_, err := pgstore.New(t.Context(), admin, pgstore.WithTable(table), pgstore.WithPoolConfig(config))
-			require.ErrorContains(t, err, c.want)
+	}, func(t *testing.T, c row) {
+		_, table := newStore(t, admin)
+		config := admin.Config()
+		c.change(t, config, table)
+		_, err := pgstore.New(t.Context(), admin, pgstore.WithTable(table), pgstore.WithPoolConfig(config))
+		require.ErrorContains(t, err, c.want)
 
-			pool, err := pgxpool.NewWithConfig(t.Context(), config)
+		pool, err := pgxpool.NewWithConfig(t.Context(), config)
+		require.NoError(t, err)
+		t.Cleanup(pool.Close)
+		st, err := pgstore.New(t.Context(), pool, pgstore.WithTable(table), pgstore.WithPoolConfig(admin.Config()))
+		if c.fine {
 			require.NoError(t, err)
-			t.Cleanup(pool.Close)
-			st, err := pgstore.New(t.Context(), pool, pgstore.WithTable(table), pgstore.WithPoolConfig(admin.Config()))
-			if c.fine {
-				require.NoError(t, err)
-				st.Close()
-				return
-			}
-			require.ErrorContains(t, err, c.want)
-		})
-	}
+			st.Close()
+			return
+		}
+		require.ErrorContains(t, err, c.want)
+	})
 }
 
 // A transaction of another database would be rolled back in the end, each time. InSQLTx says so at once.
@@ -279,11 +274,7 @@ func TestSearchPathDoesNotLeadAstray(t *testing.T) {
 				}
 				return s.insert(r.Context(), exec)
 			})
-			if err != nil {
-				http.Error(w, err.Error(), http.StatusInternalServerError)
-				return
-			}
-			w.WriteHeader(http.StatusCreated)
+			answer(w, err)
 		}
 		guard := guardtest.NewGuard(t, st, idempotency.WithTransaction(true))
 		server := guardtest.ServeHTTP1(t, guard.Handler(http.HandlerFunc(handler)))

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -130,10 +131,7 @@ func sqlTransactionThatEndsItselfIsFoundOut(t *testing.T, opts ...pgstore.Option
 					var kept *sql.Tx
 					err := s.store.InSQLTx(r.Context(), s.db, nil, func(tx *sql.Tx) error {
 						kept = tx
-						require.NoError(t, s.insert(r.Context(), func(ctx context.Context, sql string, args ...any) error {
-							_, err := tx.ExecContext(ctx, sql, args...)
-							return err
-						}))
+						require.NoError(t, s.insert(r.Context(), sqlExecer(tx)))
 						if when == "after" {
 							return nil
 						}
@@ -184,10 +182,7 @@ func keptTransactionThatEndsIsFoundOut(t *testing.T, opts ...pgstore.Option) {
 				var kept *sql.Tx
 				require.NoError(t, s.store.InSQLTx(r.Context(), s.db, nil, func(tx *sql.Tx) error {
 					kept = tx
-					return s.insert(r.Context(), func(ctx context.Context, sql string, args ...any) error {
-						_, err := tx.ExecContext(ctx, sql, args...)
-						return err
-					})
+					return s.insert(r.Context(), sqlExecer(tx))
 				}))
 				for _, statement := range end.statements {
 					_, err := kept.ExecContext(r.Context(), statement)
@@ -218,10 +213,7 @@ func TestKeptTransactionThatEndsBesideTheGuard(t *testing.T) {
 							<-returned
 							_ = end(tx)
 						})
-						return s.insert(r.Context(), func(ctx context.Context, sql string, args ...any) error {
-							_, err := tx.ExecContext(ctx, sql, args...)
-							return err
-						})
+						return s.insert(r.Context(), sqlExecer(tx))
 					}))
 					w.WriteHeader(http.StatusCreated)
 				}, opts, idempotency.WithRecovery(idempotency.Hold))
@@ -247,10 +239,7 @@ func TestStepThatEndsItsTransactionIsFoundOut(t *testing.T) {
 					t.Parallel()
 					s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
 						_, err := pgstore.StepTx(r.Context(), s.store, "charge", pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(level)}, func(ctx context.Context, tx pgx.Tx) (int, error) {
-							exec := func(ctx context.Context, sql string, args ...any) error {
-								_, err := tx.Exec(ctx, sql, args...)
-								return err
-							}
+							exec := pgxExecer(tx)
 							require.NoError(t, s.insert(r.Context(), exec))
 							for _, statement := range end.statements {
 								_ = exec(ctx, statement)
@@ -276,8 +265,7 @@ func TestFenceKnowsItsTransaction(t *testing.T) {
 	t.Parallel()
 	for _, level := range levels {
 		s := newShop(t, nil)
-		claim, err := s.store.Claim(t.Context(), "k", store.Claim{Owner: store.Owner{1}, Lease: time.Minute, Retention: time.Hour})
-		require.NoError(t, err)
+		claim := guardtest.Claim(t, s.store, "k", store.Claim{Owner: store.Owner{1}, Lease: time.Minute, Retention: time.Hour})
 		require.True(t, claim.Mine)
 		joined, tx, err := s.store.JoinTx(t.Context(), "k", store.Owner{1}, pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(level)})
 		require.NoError(t, err)
@@ -288,8 +276,7 @@ func TestFenceKnowsItsTransaction(t *testing.T) {
 		pgstore.Forget(tx)
 		require.NoError(t, tx.Commit(t.Context()))
 		require.ErrorIs(t, joined.Complete(t.Context(), store.Completion{Answer: []byte("a"), TTL: time.Hour}), store.ErrCommittedAlone)
-		rec, err := s.store.Get(t.Context(), "k")
-		require.NoError(t, err)
+		rec := guardtest.Get(t, s.store, "k")
 		require.Equal(t, store.Claimed, rec.State)
 	}
 }
@@ -301,8 +288,7 @@ func TestFenceIsNamedInTheLog(t *testing.T) {
 	s := newShopAt(t, server, nil)
 	for key, ends := range map[string]bool{"lost": false, "ended": true} {
 		o := store.Owner{1}
-		_, err := s.store.Claim(t.Context(), key, store.Claim{Owner: o, Lease: time.Minute, Retention: time.Hour})
-		require.NoError(t, err)
+		guardtest.Claim(t, s.store, key, store.Claim{Owner: o, Lease: time.Minute, Retention: time.Hour})
 		joined, tx, err := s.store.JoinTx(t.Context(), key, o, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 		require.NoError(t, err)
 		_, err = tx.Exec(t.Context(), "INSERT INTO "+s.table+" (key, amount, attempt) VALUES ($1, 1, 1)", key)
@@ -327,4 +313,127 @@ func TestFenceIsNamedInTheLog(t *testing.T) {
 		}
 	}
 	require.Equal(t, 2, errs)
+}
+
+// A function ignores that a statement has failed. PostgreSQL commits nothing then, and the error says so. A
+// handler that ignores that error too claims a row that is not there.
+func TestFailedStatementThatTheFunctionIgnores(t *testing.T) {
+	onEachWay(t, func(t *testing.T, inTx way, level string) {
+		for _, says := range []int{http.StatusCreated, http.StatusServiceUnavailable, http.StatusUnprocessableEntity} {
+			s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+				err := inTx(s, r.Context(), level, func(exec execer) error {
+					require.NoError(t, s.insert(r.Context(), exec))
+					require.Error(t, exec(r.Context(), "SELECT 1/0"))
+					return nil
+				})
+				require.ErrorIs(t, err, pgx.ErrTxCommitRollback)
+				require.ErrorContains(t, err, "savepoint")
+				w.WriteHeader(says)
+			})
+			got := s.Do(t, guardtest.Call{Key: "k"})
+			if says == http.StatusCreated {
+				guardtest.RequireProblem(t, got, http.StatusInternalServerError, problem.CannotCommit)
+			} else {
+				require.Equal(t, says, got.Status)
+			}
+			require.Equal(t, says == http.StatusUnprocessableEntity, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
+			require.Zero(t, s.rows(t, "k"))
+		}
+	})
+}
+
+// The server ends a transaction that waits for its handler for too long. Nothing has happened then,
+// and another attempt may be faster.
+func TestTransactionThatIsIdleForTooLong(t *testing.T) {
+	onEachWay(t, func(t *testing.T, inTx way, level string) {
+		slow := true
+		s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+			err := inTx(s, r.Context(), level, func(exec execer) error {
+				if err := errors.Join(
+					exec(r.Context(), "SET LOCAL application_name = '"+s.table+"'"),
+					s.insert(r.Context(), exec),
+				); err != nil {
+					return err
+				}
+				return exec(r.Context(), "SET LOCAL idle_in_transaction_session_timeout = '50ms'")
+			})
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+			if slow {
+				slow = false
+				s.waitForEnd(t)
+			}
+			w.WriteHeader(http.StatusCreated)
+		}, idempotency.WithRecovery(idempotency.Hold))
+		first := s.Do(t, guardtest.Call{Key: "k"})
+		guardtest.RequireProblem(t, first, http.StatusServiceUnavailable, problem.RolledBack)
+		require.Zero(t, s.rows(t, "k"))
+		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.Equal(t, 1, s.rows(t, "k"))
+	})
+}
+
+// waitForEnd waits until the transaction that has set the name of the table has ended.
+func (s *shop) waitForEnd(t testing.TB) {
+	t.Helper()
+	for ctx := context.Background(); ; time.Sleep(10 * time.Millisecond) { // a poll
+		var n int
+		err := s.pool.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", s.table).Scan(&n)
+		if err != nil || n == 0 {
+			assert.NoError(t, err)
+			return
+		}
+	}
+}
+
+// A transaction inside that of a run can do nothing when the handler has said that the outer one is to
+// be committed. Its rollback, deferred as everywhere, would take rows back that the answer tells of.
+func TestInnerTransactionEndsWithTheOuter(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+		ctx := r.Context()
+		tx, err := s.store.Begin(ctx, pgx.TxOptions{})
+		if err != nil {
+			panic(err)
+		}
+		inner, err := tx.Begin(ctx)
+		if err != nil {
+			panic(err)
+		}
+		defer func() {
+			for _, end := range []error{inner.Rollback(ctx), inner.Commit(ctx)} {
+				if end != pgx.ErrTxClosed { //nolint:errorlint // as pgx returns it
+					panic(end)
+				}
+			}
+		}()
+		for i := range 2 { // what the inner one gives up by itself is gone
+			again, err := inner.Begin(ctx)
+			if err != nil {
+				panic(err)
+			}
+			if _, err := again.Exec(ctx, "INSERT INTO "+s.table+" (key, amount, attempt) VALUES ('k', $1, 1)", int64(i)); err != nil {
+				panic(err)
+			}
+			if i == 0 {
+				err = again.Rollback(ctx)
+			} else {
+				err = again.Commit(ctx)
+			}
+			if err != nil {
+				panic(err)
+			}
+		}
+		if err := tx.Commit(ctx); err != nil {
+			panic(err)
+		}
+		w.WriteHeader(http.StatusCreated)
+	})
+	require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+	var rows, amount int
+	require.NoError(t, s.pool.QueryRow(t.Context(), "SELECT count(*), max(amount) FROM "+s.table).Scan(&rows, &amount))
+	require.Equal(t, []int{1, 1}, []int{rows, amount})
+	require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
 }

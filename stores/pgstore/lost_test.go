@@ -112,10 +112,7 @@ func TestTerminatedBackendIsRolledBack(t *testing.T) {
 func TestBackendTerminatedInTheFirstStatement(t *testing.T) {
 	stepTx := func(s *shop, ctx context.Context, level string, f func(exec execer) error) error {
 		_, err := pgstore.StepTx(ctx, s.store, "step", pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(level)}, func(_ context.Context, tx pgx.Tx) (int, error) {
-			return 0, f(func(ctx context.Context, sql string, args ...any) error {
-				_, err := tx.Exec(ctx, sql, args...)
-				return err
-			})
+			return 0, f(pgxExecer(tx))
 		})
 		return err
 	}
@@ -133,11 +130,7 @@ func TestBackendTerminatedInTheFirstStatement(t *testing.T) {
 				}
 				return s.insert(r.Context(), exec)
 			})
-			if err != nil {
-				http.Error(w, err.Error(), http.StatusInternalServerError)
-				return
-			}
-			w.WriteHeader(http.StatusCreated)
+			answer(w, err)
 		}, idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(events.Observe))
 		holder, err := s.pool.Begin(t.Context())
 		require.NoError(t, err)
@@ -201,11 +194,7 @@ func (c *crowd) handler(inTx way, level string) func(s *shop, w http.ResponseWri
 			<-c.open
 			return err
 		})
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		w.WriteHeader(http.StatusCreated)
+		answer(w, err)
 	}
 }
 
@@ -312,8 +301,7 @@ func TestTransactionLongerThanItsRetention(t *testing.T) {
 				let := clock(t, pool, table)
 				alice, bob := store.Owner{1}, store.Owner{2}
 				claim := func(o store.Owner) store.Record {
-					rec, err := s.Claim(t.Context(), "k", store.Claim{Owner: o, Lease: time.Hour, Retention: 4 * time.Hour})
-					require.NoError(t, err)
+					rec := guardtest.Claim(t, s, "k", store.Claim{Owner: o, Lease: time.Hour, Retention: 4 * time.Hour})
 					return rec
 				}
 				begin := func() (store.Transaction, pgx.Tx) {

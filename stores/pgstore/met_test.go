@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/store"
 	"example.com/idempotency/stores/pgstore"
 	"example.com/idempotency/stores/pgstore/internal/pgtest"
@@ -108,12 +109,10 @@ func TestClaimOfAKeyThatWasMet(t *testing.T) {
 		claim := func(key string, met bool, fingerprint store.Fingerprint, hold bool) (store.Record, error) {
 			first := of(1, payload)
 			first.Hold = hold
-			r, err := another.Claim(t.Context(), key, first)
-			require.NoError(t, err)
+			r := guardtest.Claim(t, another, key, first)
 			require.True(t, r.Mine)
 			if met {
-				r, err := s.Claim(t.Context(), key, of(2, payload))
-				require.NoError(t, err)
+				r := guardtest.Claim(t, s, key, of(2, payload))
 				require.False(t, r.Mine)
 			}
 			require.NoError(t, change(t.Context(), past{another, key, first.Owner, clock(t, pool, table)}), name)
@@ -182,14 +181,14 @@ func TestStandbyDoesNotReplay(t *testing.T) {
 	pool := server.Pool(t)
 	s, _ := newStore(t, pool)
 	c := newClaim()
-	_, err := s.Claim(t.Context(), "key", c)
-	require.NoError(t, err)
+	guardtest.Claim(t, s, "key", c)
 	require.NoError(t, s.Complete(t.Context(), "key", c.Owner, ended))
 	server.BecomeStandby(t)
 	require.Eventually(t, func() bool { // its old connections are lost
 		_, err := s.Get(t.Context(), "key")
 		return err == nil
 	}, time.Minute, time.Millisecond)
+	var err error
 	for range 20 { // and any connection may be
 		if _, err = s.Claim(t.Context(), "key", newClaim()); pgstore.Code(err) != "" {
 			break

@@ -27,8 +27,10 @@ func (s *shop) beside(t *testing.T, h http.HandlerFunc, level string) *guardtest
 		idempotency.WithTransaction(true)).Handler(h))
 }
 
-// A run that has given its transaction up keeps its key: nobody runs beside the rest of its handler.
-func TestOneCommitKeepsItsKeyAfterARollback(t *testing.T) {
+// keepsItsKey checks a run whose transaction fails, which begins with whatever the function does: nobody runs beside
+// the rest of its handler, in this process or in another, and the next run charges. The function may ask for a
+// duplicate, too.
+func keepsItsKey(t *testing.T, fails func(t *testing.T, s *shop, r *http.Request, inTx way, level string, duplicate func()) error) {
 	onEachWholeWay(t, func(t *testing.T, inTx way, level string) {
 		var attempts []int
 		var other *guardtest.Server
@@ -38,15 +40,14 @@ func TestOneCommitKeepsItsKeyAfterARollback(t *testing.T) {
 				charge(inTx, level)(s, w, r)
 				return
 			}
-			require.Error(t, inTx(s, r.Context(), level, func(exec execer) error {
-				require.NoError(t, s.insert(r.Context(), exec))
-				require.Zero(t, s.recorded(t))
-				return errors.New("declined")
-			}))
-			require.True(t, op.Valid())
-			for _, duplicate := range []*guardtest.Server{s.Server, other} {
-				guardtest.RequireProblem(t, duplicate.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
+			duplicate := func() {
+				for _, server := range []*guardtest.Server{s.Server, other} {
+					guardtest.RequireProblem(t, server.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
+				}
 			}
+			require.Error(t, fails(t, s, r, inTx, level, duplicate))
+			duplicate()
+			require.True(t, op.Valid())
 			w.WriteHeader(http.StatusInternalServerError)
 		}, idempotency.WithRecovery(idempotency.Rerun))
 		other = s.beside(t, func(http.ResponseWriter, *http.Request) { t.Error("it runs beside") }, level)
@@ -59,38 +60,26 @@ func TestOneCommitKeepsItsKeyAfterARollback(t *testing.T) {
 	})
 }
 
+// A run that has given its transaction up keeps its key.
+func TestOneCommitKeepsItsKeyAfterARollback(t *testing.T) {
+	keepsItsKey(t, func(t *testing.T, s *shop, r *http.Request, inTx way, level string, _ func()) error {
+		return inTx(s, r.Context(), level, func(exec execer) error {
+			require.NoError(t, s.insert(r.Context(), exec))
+			require.Zero(t, s.recorded(t))
+			return errors.New("declined")
+		})
+	})
+}
+
 // PostgreSQL ends a transaction at the statement that fails, and frees its locks. The key is not among them: nobody runs
-// beside the rest of the function, nor of the handler.
+// beside the rest of the function either.
 func TestOneCommitKeepsItsKeyAfterAFailedStatement(t *testing.T) {
-	onEachWholeWay(t, func(t *testing.T, inTx way, level string) {
-		var attempts []int
-		var other *guardtest.Server
-		s := inOneCommit(t, level, func(s *shop, w http.ResponseWriter, r *http.Request) {
-			op, _ := idempotency.FromContext(r.Context())
-			if attempts = append(attempts, op.Attempt()); len(attempts) > 1 {
-				charge(inTx, level)(s, w, r)
-				return
-			}
-			duplicate := func() {
-				guardtest.RequireProblem(t, other.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
-			}
-			require.Error(t, inTx(s, r.Context(), level, func(exec execer) error {
-				require.NoError(t, s.insert(r.Context(), exec))
-				err := exec(r.Context(), "SELECT 1/0")
-				require.Error(t, err)
-				duplicate()
-				return err
-			}))
-			duplicate()
-			require.True(t, op.Valid())
-			w.WriteHeader(http.StatusInternalServerError)
-		}, idempotency.WithRecovery(idempotency.Rerun))
-		other = s.beside(t, func(http.ResponseWriter, *http.Request) { t.Error("it runs beside") }, level)
-		require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
-		require.Zero(t, s.rows(t, "k"))
-		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
-		require.Equal(t, []int{1, 2}, attempts)
-		require.Equal(t, 1, s.rows(t, "k"))
+	keepsItsKey(t, func(t *testing.T, s *shop, r *http.Request, inTx way, level string, duplicate func()) error {
+		return inTx(s, r.Context(), level, func(exec execer) error {
+			require.NoError(t, s.insert(r.Context(), exec))
+			defer duplicate()
+			return exec(r.Context(), "SELECT 1/0")
+		})
 	})
 }
 
@@ -99,31 +88,14 @@ func TestOneCommitKeepsItsKeyAfterAFailedStatement(t *testing.T) {
 func TestOneCommitKeepsItsKeyAfterATimeout(t *testing.T) {
 	for name, whole := range map[string]bool{"of a statement": false, "of the function": true} {
 		t.Run(name, func(t *testing.T) {
-			onEachWholeWay(t, func(t *testing.T, inTx way, level string) {
-				var attempts []int
-				var other *guardtest.Server
-				s := inOneCommit(t, level, func(s *shop, w http.ResponseWriter, r *http.Request) {
-					op, _ := idempotency.FromContext(r.Context())
-					if attempts = append(attempts, op.Attempt()); len(attempts) > 1 {
-						charge(inTx, level)(s, w, r)
-						return
-					}
-					short, cancel := context.WithTimeout(r.Context(), 50*time.Millisecond)
-					defer cancel()
-					outer := r.Context()
-					if whole {
-						outer = short
-					}
-					require.Error(t, inTx(s, outer, level, func(exec execer) error { return exec(short, "SELECT pg_sleep(60)") }))
-					guardtest.RequireProblem(t, other.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
-					require.True(t, op.Valid())
-					w.WriteHeader(http.StatusInternalServerError)
-				}, idempotency.WithRecovery(idempotency.Rerun))
-				other = s.beside(t, func(http.ResponseWriter, *http.Request) { t.Error("it runs beside") }, level)
-				require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
-				require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
-				require.Equal(t, []int{1, 2}, attempts)
-				require.Equal(t, 1, s.rows(t, "k"))
+			keepsItsKey(t, func(_ *testing.T, s *shop, r *http.Request, inTx way, level string, _ func()) error {
+				outer := r.Context()
+				short, cancel := context.WithTimeout(outer, 50*time.Millisecond)
+				defer cancel()
+				if whole {
+					outer = short
+				}
+				return inTx(s, outer, level, func(exec execer) error { return exec(short, "SELECT pg_sleep(60)") })
 			})
 		})
 	}
@@ -205,12 +177,10 @@ func TestOneCommitBesideARecordIsNotTheOwner(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(without.Close)
 	claim := mayBeLost()
-	_, err = s.Claim(t.Context(), "k", claim)
-	require.NoError(t, err)
+	guardtest.Claim(t, s, "k", claim)
 	joined, tx, err := s.JoinTx(t.Context(), "k", claim.Owner, pgx.TxOptions{})
 	require.NoError(t, err)
-	other, err := without.Claim(t.Context(), "k", newClaim())
-	require.NoError(t, err)
+	other := guardtest.Claim(t, without, "k", newClaim())
 	require.True(t, other.Mine)
 	require.NoError(t, tx.Commit(t.Context()))
 	require.ErrorIs(t, joined.Complete(t.Context(), store.Completion{Status: http.StatusCreated, TTL: time.Hour}), store.ErrNotOwner)

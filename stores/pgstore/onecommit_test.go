@@ -170,10 +170,11 @@ func TestOneCommitMakesARecord(t *testing.T) {
 			return ways[way](s, ctx, level, func(execer) error { seen(); return nil })
 		}
 	}
-	for name, c := range map[string]struct {
+	type row struct {
 		records int
 		run     func(s *shop, ctx context.Context, seen func()) error
-	}{
+	}
+	guardtest.Each(t, map[string]row{
 		"nothing": {0, func(_ *shop, _ context.Context, seen func()) error { seen(); return nil }},
 		"its transaction": {0, func(s *shop, ctx context.Context, seen func()) error {
 			return s.store.InTx(ctx, pgx.TxOptions{}, func(pgx.Tx) error { seen(); return nil })
@@ -222,20 +223,17 @@ func TestOneCommitMakesARecord(t *testing.T) {
 			defer seen()
 			return step(ctx)
 		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			records := -1
-			s := inOneCommit(t, "", func(s *shop, w http.ResponseWriter, r *http.Request) {
-				require.NoError(t, c.run(s, r.Context(), func() { records = s.recorded(t) }))
-				w.WriteHeader(http.StatusCreated)
-			})
-			require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
-			require.Equal(t, c.records, records)
-			require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
-			require.Equal(t, 1, s.recorded(t))
+	}, func(t *testing.T, c row) {
+		records := -1
+		s := inOneCommit(t, "", func(s *shop, w http.ResponseWriter, r *http.Request) {
+			require.NoError(t, c.run(s, r.Context(), func() { records = s.recorded(t) }))
+			w.WriteHeader(http.StatusCreated)
 		})
-	}
+		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.Equal(t, c.records, records)
+		require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
+		require.Equal(t, 1, s.recorded(t))
+	})
 }
 
 // Of a process with the option and one without, which run at once, one commits.
@@ -265,14 +263,12 @@ func TestOneCommitCopiesTheClaim(t *testing.T) {
 	s, _ := newStore(t, pool, pgstore.WithOneCommit(""))
 	claim := mayBeLost()
 	claim.Note, claim.SealedKey = []byte("note"), []byte("sealed")
-	r, err := s.Claim(t.Context(), "k", claim)
-	require.NoError(t, err)
+	r := guardtest.Claim(t, s, "k", claim)
 	require.True(t, r.Mine && r.MayBeLost)
 	copy(claim.Note, "!!!!")
 	copy(claim.SealedKey, "!!!!!!")
 	require.NoError(t, s.Complete(t.Context(), "k", claim.Owner, store.Completion{Answer: []byte("answer"), TTL: time.Hour}))
-	r, err = s.Get(t.Context(), "k")
-	require.NoError(t, err)
+	r = guardtest.Get(t, s, "k")
 	require.Equal(t, "sealed", string(r.SealedKey))
 	require.Equal(t, store.AppendNote(nil, []byte("note")), r.Notes)
 }
@@ -285,12 +281,12 @@ func TestOneCommitEndsWithItsLease(t *testing.T) {
 	for _, joins := range []bool{false, true} {
 		claim := mayBeLost()
 		claim.Lease = 300 * time.Millisecond
-		r, err := s.Claim(t.Context(), "k", claim)
-		require.NoError(t, err)
+		r := guardtest.Claim(t, s, "k", claim)
 		require.True(t, r.Mine && r.MayBeLost)
 		t.Cleanup(func() { _ = s.Release(context.Background(), "k", claim.Owner, store.Release{Undone: true}) }) // of a test that has failed
 		var joined store.Transaction
 		if joins {
+			var err error
 			joined, _, err = s.JoinTx(t.Context(), "k", claim.Owner, pgx.TxOptions{})
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = joined.Rollback(context.Background()) })
@@ -298,8 +294,7 @@ func TestOneCommitEndsWithItsLease(t *testing.T) {
 		}
 		next := mayBeLost()
 		require.Eventually(t, func() bool {
-			r, err = s.Claim(t.Context(), "k", next)
-			require.NoError(t, err)
+			r = guardtest.Claim(t, s, "k", next)
 			return r.Mine
 		}, 30*time.Second, 10*time.Millisecond)
 		require.Equal(t, 1, r.Attempt)
@@ -318,13 +313,11 @@ func TestOneCommitIsRenewed(t *testing.T) {
 	pool := pgtest.Shared(t).Pool(t)
 	s, _ := newStore(t, pool, pgstore.WithOneCommit(""))
 	claim := mayBeLost()
-	_, err := s.Claim(t.Context(), "k", claim)
-	require.NoError(t, err)
+	guardtest.Claim(t, s, "k", claim)
 	require.EqualValues(t, 1, pool.Stat().AcquiredConns())
 	require.NoError(t, s.Renew(t.Context(), "k", claim.Owner))
 	require.Zero(t, pool.Stat().AcquiredConns())
-	r, err := s.Get(t.Context(), "k")
-	require.NoError(t, err)
+	r := guardtest.Get(t, s, "k")
 	require.Equal(t, store.Claimed, r.State)
 	require.NoError(t, s.Complete(t.Context(), "k", claim.Owner, store.Completion{TTL: time.Hour}))
 }
@@ -332,14 +325,11 @@ func TestOneCommitIsRenewed(t *testing.T) {
 // Claims leave a quarter of the pool to others.
 func TestOneCommitLeavesConnections(t *testing.T) {
 	t.Parallel()
-	server := *pgtest.Shared(t).Server
-	server.DSN += "&pool_max_conns=4"
-	pool := (&pgtest.Server{Server: &server}).Pool(t)
+	pool := poolOf(t, "4")
 	s, _ := newStore(t, pool, pgstore.WithOneCommit(""))
 	for i, key := range keysOf(6) {
 		claim := mayBeLost()
-		r, err := s.Claim(t.Context(), key, claim)
-		require.NoError(t, err)
+		r := guardtest.Claim(t, s, key, claim)
 		require.True(t, r.Mine)
 		require.Equal(t, i < 3, r.MayBeLost)
 		t.Cleanup(func() { _ = s.Release(context.Background(), key, claim.Owner, store.Release{Undone: true}) })
@@ -353,16 +343,14 @@ func TestOneCommitWhereItIsAllowed(t *testing.T) {
 	s, _ := newStore(t, pgtest.Shared(t).Pool(t), pgstore.WithOneCommit(""))
 	for key, claim := range map[string]store.Claim{"not": newClaim(), "allowed": mayBeLost()} {
 		for range 2 {
-			r, err := s.Claim(t.Context(), key, claim)
-			require.NoError(t, err)
+			r := guardtest.Claim(t, s, key, claim)
 			require.True(t, r.Mine)
 			require.Equal(t, claim.MayBeLost, r.MayBeLost)
 		}
 		_, err := s.Get(t.Context(), key)
 		require.Equal(t, claim.MayBeLost, errors.Is(err, store.ErrNotFound))
 		require.NoError(t, s.Hold(t.Context(), key, claim.Owner))
-		r, err := s.Get(t.Context(), key)
-		require.NoError(t, err)
+		r := guardtest.Get(t, s, key)
 		require.Equal(t, store.Held, r.State)
 	}
 }
@@ -409,8 +397,7 @@ func TestOneCommitKnowsItsTransaction(t *testing.T) {
 	onEachLevel(t, func(t *testing.T, level string) {
 		s := inOneCommit(t, level, nil)
 		claim := mayBeLost()
-		_, err := s.store.Claim(t.Context(), "k", claim)
-		require.NoError(t, err)
+		guardtest.Claim(t, s.store, "k", claim)
 		joined, tx, err := s.store.JoinTx(t.Context(), "k", claim.Owner, atLevel(level))
 		require.NoError(t, err)
 		_, err = tx.Exec(t.Context(), "COMMIT AND CHAIN")
@@ -472,8 +459,6 @@ func TestOneCommitRefusesWhatItCannotDo(t *testing.T) {
 	_, table := newStore(t, pool)
 	_, err := pgstore.New(t.Context(), pool, pgstore.WithTable(table), pgstore.WithOneCommit("chaos"))
 	require.ErrorContains(t, err, "chaos")
-	server := *pgtest.Shared(t).Server
-	server.DSN += "&pool_max_conns=1"
-	_, err = pgstore.New(t.Context(), (&pgtest.Server{Server: &server}).Pool(t), pgstore.WithTable(table), pgstore.WithOneCommit(""))
+	_, err = pgstore.New(t.Context(), poolOf(t, "1"), pgstore.WithTable(table), pgstore.WithOneCommit(""))
 	require.ErrorContains(t, err, "two connections")
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/store"
 	"example.com/idempotency/stores/pgstore"
 	"example.com/idempotency/stores/pgstore/internal/pgtest"
@@ -80,8 +81,7 @@ func TestClaimHasOneWinner(t *testing.T) {
 		require.Equal(t, 1, n, key)
 	}
 	for _, key := range keys[:200] {
-		r, err := s.Get(t.Context(), key)
-		require.NoError(t, err)
+		r := guardtest.Get(t, s, key)
 		require.Equal(t, 2, r.Attempt)
 	}
 }
@@ -106,8 +106,7 @@ func TestClaimOfALockedRow(t *testing.T) {
 	for _, state := range []string{"completed", "released", "unbound", "claimed"} {
 		s, table := newStore(t, pool)
 		key, c := "key", newClaim()
-		_, err := s.Claim(t.Context(), key, c)
-		require.NoError(t, err)
+		guardtest.Claim(t, s, key, c)
 		switch state {
 		case "completed":
 			require.NoError(t, s.Complete(t.Context(), key, c.Owner, store.Completion{Answer: []byte("old"), TTL: time.Minute}))
@@ -128,16 +127,14 @@ func TestClaimOfALockedRow(t *testing.T) {
 		t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // or the pool would wait for a test that has failed
 		_, err = tx.Exec(t.Context(), "SELECT FROM "+table+" FOR UPDATE")
 		require.NoError(t, err)
-		r, err := s.Claim(t.Context(), key, c)
-		require.NoError(t, err)
+		r := guardtest.Claim(t, s, key, c)
 		require.Equal(t, store.Claimed, r.State, state)
 		require.Equal(t, c.Fingerprint, r.Fingerprint, state)
 		require.False(t, r.Mine)
 		require.Positive(t, r.Lease)
 		require.Nil(t, r.Answer)
 		require.NoError(t, tx.Rollback(t.Context()))
-		r, err = s.Claim(t.Context(), key, c)
-		require.NoError(t, err)
+		r = guardtest.Claim(t, s, key, c)
 		require.True(t, r.Mine, state)
 	}
 }
@@ -148,9 +145,8 @@ func TestClaimOfARowThatWasReplaced(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Shared(t).Pool(t)
 	s, table := newStore(t, pool)
-	_, err := s.Claim(t.Context(), "key", newClaim())
-	require.NoError(t, err)
-	_, err = pool.Exec(t.Context(), "UPDATE "+table+" SET expires = 0") // and nobody has changed it before
+	guardtest.Claim(t, s, "key", newClaim())
+	_, err := pool.Exec(t.Context(), "UPDATE "+table+" SET expires = 0") // and nobody has changed it before
 	require.NoError(t, err)
 
 	var replaced store.Record
@@ -162,15 +158,13 @@ func TestClaimOfARowThatWasReplaced(t *testing.T) {
 		n, err := s.Sweep(t.Context(), 10)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, n)
-		replaced, err = s.Claim(t.Context(), "key", newClaim())
-		require.NoError(t, err)
+		replaced = guardtest.Claim(t, s, "key", newClaim())
 		require.True(t, replaced.Mine)
 	})
 	slow, err := pgstore.New(t.Context(), pool, pgstore.WithTable(table), pgstore.WithPoolConfig(config))
 	require.NoError(t, err)
 	t.Cleanup(slow.Close)
-	r, err := slow.Claim(t.Context(), "key", newClaim())
-	require.NoError(t, err)
+	r := guardtest.Claim(t, slow, "key", newClaim())
 	require.True(t, replaced.Mine)
 	require.False(t, r.Mine)
 	require.Equal(t, replaced.Owner, r.Owner)
@@ -212,8 +206,7 @@ func TestWaitingForLockedRowsLeavesConnections(t *testing.T) {
 			s, table := newStore(t, pool, pgstore.WithConns(3))
 			owner, keys := newClaim(), keysOf(6)
 			for _, key := range keys {
-				_, err := s.Claim(t.Context(), key, owner)
-				require.NoError(t, err)
+				guardtest.Claim(t, s, key, owner)
 			}
 			tx, err := pool.Begin(t.Context())
 			require.NoError(t, err)

@@ -20,63 +20,39 @@ import (
 func (s *shop) step(ctx context.Context, level pgx.TxIsoLevel, after func() error) (int, error) {
 	return pgstore.StepTx(ctx, s.store, "charge", pgx.TxOptions{IsoLevel: level}, func(ctx context.Context, tx pgx.Tx) (int, error) {
 		op, _ := idempotency.FromContext(ctx)
-		err := s.insert(ctx, func(ctx context.Context, sql string, args ...any) error {
-			_, err := tx.Exec(ctx, sql, args...)
-			return err
-		})
-		return op.Attempt(), errors.Join(err, after())
+		return op.Attempt(), errors.Join(s.insert(ctx, pgxExecer(tx)), after())
 	})
 }
 
 func nothing() error { return nil }
 
-// The row and the record of the step are one commit. The next attempt finds both.
+// The row and the record of the step are one commit, and the next attempt finds both. A step that fails has left nothing,
+// and the next attempt takes it.
 func TestStepCommitsWithItsRow(t *testing.T) {
 	for _, level := range levels {
-		t.Run(level, func(t *testing.T) {
-			t.Parallel()
-			var attempts atomic.Int64
-			s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
-				by, err := s.step(r.Context(), pgx.TxIsoLevel(level), nothing)
-				require.NoError(t, err)
-				require.Equal(t, 1, by)
-				if attempts.Add(1) == 1 {
-					w.WriteHeader(http.StatusInternalServerError)
-					return
-				}
-				w.WriteHeader(http.StatusCreated)
-			}, idempotency.WithTransaction(false))
-			require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
-			require.Equal(t, 1, s.rows(t, "k"))
-			require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
-			require.Equal(t, 1, s.rows(t, "k"))
-		})
-	}
-}
-
-// A step that fails has left nothing, and the next attempt takes it.
-func TestStepThatFailsRollsBack(t *testing.T) {
-	for _, level := range levels {
-		t.Run(level, func(t *testing.T) {
-			t.Parallel()
-			refused, attempts := errors.New("refused"), atomic.Int64{}
-			s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
-				if attempts.Add(1) == 1 {
-					_, err := s.step(r.Context(), pgx.TxIsoLevel(level), func() error { return refused })
-					require.ErrorIs(t, err, refused)
-					w.WriteHeader(http.StatusInternalServerError)
-					return
-				}
-				by, err := s.step(r.Context(), pgx.TxIsoLevel(level), nothing)
-				require.NoError(t, err)
-				require.Equal(t, 2, by)
-				w.WriteHeader(http.StatusCreated)
-			}, idempotency.WithTransaction(false))
-			require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
-			require.Zero(t, s.rows(t, "k"))
-			require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
-			require.Equal(t, 1, s.rows(t, "k"))
-		})
+		for name, fails := range map[string]error{"done": nil, "failed": errors.New("refused")} {
+			t.Run(level+" "+name, func(t *testing.T) {
+				t.Parallel()
+				rows := map[bool]int{true: 1}[fails == nil] // of the first attempt
+				var attempts atomic.Int64
+				s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+					if attempts.Add(1) == 1 {
+						_, err := s.step(r.Context(), pgx.TxIsoLevel(level), func() error { return fails })
+						require.ErrorIs(t, err, fails)
+						w.WriteHeader(http.StatusInternalServerError)
+						return
+					}
+					by, err := s.step(r.Context(), pgx.TxIsoLevel(level), nothing)
+					require.NoError(t, err)
+					require.Equal(t, 2-rows, by)
+					w.WriteHeader(http.StatusCreated)
+				}, idempotency.WithTransaction(false))
+				require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
+				require.Equal(t, rows, s.rows(t, "k"))
+				require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+				require.Equal(t, 1, s.rows(t, "k"))
+			})
+		}
 	}
 }
 

@@ -24,8 +24,7 @@ func TestSweep(t *testing.T) {
 	pool := pgtest.Shared(t).Pool(t)
 	s, table := newStore(t, pool)
 	for _, key := range keysOf(5) {
-		_, err := s.Claim(t.Context(), key, newClaim())
-		require.NoError(t, err)
+		guardtest.Claim(t, s, key, newClaim())
 	}
 	sweep := func(n int) int64 {
 		removed, err := s.Sweep(t.Context(), n)
@@ -34,13 +33,11 @@ func TestSweep(t *testing.T) {
 	}
 	require.Zero(t, sweep(10))
 	clock(t, pool, table)(3 * time.Hour) // their retention is an hour
-	_, err := s.Claim(t.Context(), "lives", newClaim())
-	require.NoError(t, err)
+	guardtest.Claim(t, s, "lives", newClaim())
 	require.EqualValues(t, 3, sweep(3))
 	require.EqualValues(t, 2, sweep(3))
 	require.Zero(t, sweep(3))
-	_, err = s.Get(t.Context(), "lives")
-	require.NoError(t, err)
+	guardtest.Get(t, s, "lives")
 }
 
 func TestTombstone(t *testing.T) {

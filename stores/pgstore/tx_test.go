@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -67,6 +68,20 @@ func newShopOn(
 // An execer is a transaction of either kind.
 type execer func(ctx context.Context, sql string, args ...any) error
 
+func pgxExecer(tx pgx.Tx) execer {
+	return func(ctx context.Context, sql string, args ...any) error {
+		_, err := tx.Exec(ctx, sql, args...)
+		return err
+	}
+}
+
+func sqlExecer(tx *sql.Tx) execer {
+	return func(ctx context.Context, sql string, args ...any) error {
+		_, err := tx.ExecContext(ctx, sql, args...)
+		return err
+	}
+}
+
 // insert inserts the row of a charge.
 func (s *shop) insert(ctx context.Context, exec execer) error {
 	op, ok := idempotency.FromContext(ctx)
@@ -82,12 +97,7 @@ type way func(s *shop, ctx context.Context, level string, f func(exec execer) er
 // ways are those that a program may take.
 var ways = map[string]way{
 	"InTx": func(s *shop, ctx context.Context, level string, f func(exec execer) error) error {
-		return s.store.InTx(ctx, pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(level)}, func(tx pgx.Tx) error {
-			return f(func(ctx context.Context, sql string, args ...any) error {
-				_, err := tx.Exec(ctx, sql, args...)
-				return err
-			})
-		})
+		return s.store.InTx(ctx, atLevel(level), func(tx pgx.Tx) error { return f(pgxExecer(tx)) })
 	},
 	"InSQLTx":        inSQLTx(func(s *shop) *sql.DB { return s.db }),
 	"InSQLTx stdlib": inSQLTx(func(s *shop) *sql.DB { return s.stdlib }),
@@ -98,12 +108,7 @@ func inSQLTx(db func(s *shop) *sql.DB) way {
 		isolation := map[string]sql.IsolationLevel{
 			"read committed": sql.LevelReadCommitted, "repeatable read": sql.LevelRepeatableRead, "serializable": sql.LevelSerializable,
 		}[level]
-		return s.store.InSQLTx(ctx, db(s), &sql.TxOptions{Isolation: isolation}, func(tx *sql.Tx) error {
-			return f(func(ctx context.Context, sql string, args ...any) error {
-				_, err := tx.ExecContext(ctx, sql, args...)
-				return err
-			})
-		})
+		return s.store.InSQLTx(ctx, db(s), &sql.TxOptions{Isolation: isolation}, func(tx *sql.Tx) error { return f(sqlExecer(tx)) })
 	}
 }
 
@@ -122,15 +127,20 @@ func onEachWay(t *testing.T, f func(t *testing.T, inTx way, level string)) {
 	}
 }
 
+// answer answers 201, or 500 for an error.
+func answer(w http.ResponseWriter, err error) {
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.WriteHeader(http.StatusCreated)
+	_, _ = w.Write([]byte(`{"charged":true}`))
+}
+
 // charge inserts a row and answers 201.
 func charge(inTx way, level string) func(s *shop, w http.ResponseWriter, r *http.Request) {
 	return func(s *shop, w http.ResponseWriter, r *http.Request) {
-		if err := inTx(s, r.Context(), level, func(exec execer) error { return s.insert(r.Context(), exec) }); err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		w.WriteHeader(http.StatusCreated)
-		_, _ = w.Write([]byte(`{"charged":true}`))
+		answer(w, inTx(s, r.Context(), level, func(exec execer) error { return s.insert(r.Context(), exec) }))
 	}
 }
 
@@ -141,9 +151,13 @@ func (s *shop) rows(t testing.TB, key string) (n int) {
 	return n
 }
 
+// A row that is written is not there before the answer is known.
 func TestRowsAreCommittedWithTheAnswer(t *testing.T) {
 	onEachWay(t, func(t *testing.T, inTx way, level string) {
-		s := newShop(t, charge(inTx, level))
+		s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+			charge(inTx, level)(s, w, r)
+			assert.Zero(t, s.rows(t, "k"), "the rows are there before the answer")
+		})
 		first := s.Do(t, guardtest.Call{Key: "k"})
 		require.Equal(t, http.StatusCreated, first.Status, "%s", first.Body)
 		guardtest.RequireReplay(t, first, s.Do(t, guardtest.Call{Key: "k"}))
@@ -151,43 +165,21 @@ func TestRowsAreCommittedWithTheAnswer(t *testing.T) {
 	})
 }
 
-// A row that is written is not there before the answer is known.
-func TestRowsAreCommittedAfterTheHandler(t *testing.T) {
-	onEachWay(t, func(t *testing.T, inTx way, level string) {
-		s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
-			charge(inTx, level)(s, w, r)
-			if s.rows(t, "k") != 0 {
-				t.Error("the rows are there before the answer")
-			}
-		})
-		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
-		require.Equal(t, 1, s.rows(t, "k"))
-	})
-}
-
 // The status does not decide. The function does.
 func TestFunctionDecides(t *testing.T) {
 	onEachWay(t, func(t *testing.T, inTx way, level string) {
-		refused := errors.New("refused")
-		for _, keeps := range []bool{true, false} {
+		for _, want := range []error{nil, errors.New("refused")} {
 			s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
-				err := inTx(s, r.Context(), level, func(exec execer) error {
-					if err := s.insert(r.Context(), exec); err != nil || keeps {
-						return err
-					}
-					return refused
-				})
-				if keeps {
-					require.NoError(t, err)
-				} else {
-					require.ErrorIs(t, err, refused)
-				}
+				require.ErrorIs(t, inTx(s, r.Context(), level, func(exec execer) error {
+					require.NoError(t, s.insert(r.Context(), exec))
+					return want
+				}), want)
 				w.WriteHeader(http.StatusPaymentRequired)
 			})
 			first := s.Do(t, guardtest.Call{Key: "k"})
 			require.Equal(t, http.StatusPaymentRequired, first.Status, "%s", first.Body)
 			guardtest.RequireReplay(t, first, s.Do(t, guardtest.Call{Key: "k"}))
-			require.Equal(t, map[bool]int{true: 1}[keeps], s.rows(t, "k"))
+			require.Equal(t, map[bool]int{true: 1}[want == nil], s.rows(t, "k"))
 		}
 	})
 }

@@ -84,15 +84,13 @@ func TestMovedFileIsRefused(t *testing.T) {
 			s := open(t, path)
 			answered, held := newClaim(), newClaim()
 			for key, c := range map[string]store.Claim{"answered": answered, "held": held} {
-				_, err := s.Claim(t.Context(), key, c)
-				require.NoError(t, err)
+				guardtest.Claim(t, s, key, c)
 			}
 			completion := store.Completion{Status: 200, TTL: time.Hour}
 			require.NoError(t, s.Complete(t.Context(), "answered", answered.Owner, completion))
 			require.NoError(t, s.Hold(t.Context(), "held", held.Owner))
 			mine, seen := newClaim(), guardtest.HeldBy(held.Owner, 1)
-			_, err := s.Claim(t.Context(), "mine", mine)
-			require.NoError(t, err)
+			guardtest.Claim(t, s, "mine", mine)
 			move(t, path)
 			claim := func(key string, c store.Claim) error {
 				_, err := s.Claim(t.Context(), key, c)
@@ -120,8 +118,7 @@ func TestMovedFileIsRefused(t *testing.T) {
 			}
 			if name == "moved" {
 				require.NoError(t, os.Rename(path+"-away", path))
-				r, err := s.Get(t.Context(), "mine")
-				require.NoError(t, err)
+				r := guardtest.Get(t, s, "mine")
 				require.Equal(t, store.Claimed, r.State)
 				require.NoError(t, s.Complete(t.Context(), "mine", mine.Owner, completion))
 				page, err := s.List(t.Context(), store.Query{})
@@ -137,39 +134,35 @@ func TestFolderChanges(t *testing.T) {
 	t.Chdir(t.TempDir())
 	s := open(t, "records.db")
 	t.Chdir(t.TempDir())
-	_, err := s.Claim(t.Context(), "k", newClaim())
-	require.NoError(t, err)
+	guardtest.Claim(t, s, "k", newClaim())
 }
 
 // A backup is moved to the path while a process has the file open, and another process begins with it. No key
 // runs in both.
 func TestReplacedFileHasOneRunOfAKey(t *testing.T) {
 	beforeMoving(t)
-	for name, whole := range map[string]bool{"two commits": false, "one commit": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			runs := 0
-			s := newShopOn(t, oneCommit(whole), func(s *shop, w http.ResponseWriter, r *http.Request) {
-				runs++
-				charge(s, w, r)
-			})
-			require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "before"}).Status)
-			keep(t, s.path)
-			require.NoError(t, os.Rename(backUp(t, s.path), s.path))
-			takeAway(t, s.path)
-			for _, key := range []string{"before", "key-0"} {
-				guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: key}), http.StatusServiceUnavailable, problem.StoreUnavailable)
-			}
-			other := contest{Path: s.path, Keys: 3, Claimers: 1, Run: true, Whole: whole}
-			p := start(t, "claimer")
-			p.tell(t, other)
-			require.NoError(t, p.hear(new(any)))
-			other.once(t, []*process{p})
-			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "key-0"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
-			require.Equal(t, 1, runs)
-			require.Equal(t, 1+other.Keys, s.rows(t))
+	guardtest.Each(t, map[string]bool{"two commits": false, "one commit": true}, func(t *testing.T, whole bool) {
+		runs := 0
+		s := newShopOn(t, oneCommit(whole), func(s *shop, w http.ResponseWriter, r *http.Request) {
+			runs++
+			charge(s, w, r)
 		})
-	}
+		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "before"}).Status)
+		keep(t, s.path)
+		require.NoError(t, os.Rename(backUp(t, s.path), s.path))
+		takeAway(t, s.path)
+		for _, key := range []string{"before", "key-0"} {
+			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: key}), http.StatusServiceUnavailable, problem.StoreUnavailable)
+		}
+		other := contest{Path: s.path, Keys: 3, Claimers: 1, Run: true, Whole: whole}
+		p := start(t, "claimer")
+		p.tell(t, other)
+		require.NoError(t, p.hear(new(any)))
+		other.once(t, []*process{p})
+		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "key-0"}), http.StatusServiceUnavailable, problem.StoreUnavailable)
+		require.Equal(t, 1, runs)
+		require.Equal(t, 1+other.Keys, s.rows(t))
+	})
 }
 
 // moveAt makes stores use a driver that moves a file at its next commit, after it is made.
@@ -196,8 +189,7 @@ func TestFileIsMovedMeanwhile(t *testing.T) {
 
 	s := newShop(t, charge)
 	c := newClaim()
-	_, err := s.store.Claim(t.Context(), "k", c)
-	require.NoError(t, err)
+	guardtest.Claim(t, s.store, "k", c)
 	for name, call := range map[string]func() error{
 		"claim": func() error { _, err := s.store.Claim(t.Context(), "new", newClaim()); return err },
 		"complete": func() error {
@@ -276,8 +268,7 @@ func TestMovedFileComesBack(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "records.db")
 	s := open(t, path)
-	_, err := s.Claim(t.Context(), "k", newClaim())
-	require.NoError(t, err)
+	guardtest.Claim(t, s, "k", newClaim())
 	require.NoError(t, open(t, path+"-other").Close())
 	parts := []string{"", "-wal", "-shm"}
 	for _, part := range parts {
@@ -286,13 +277,12 @@ func TestMovedFileComesBack(t *testing.T) {
 	require.NoError(t, os.Rename(path+"-other", path))
 	s.Reader().SetMaxIdleConns(0)
 	s.Reader().SetMaxIdleConns(1)
-	_, err = s.Get(t.Context(), "k")
+	_, err := s.Get(t.Context(), "k")
 	require.ErrorIs(t, err, sqlitestore.ErrMoved)
 	for _, part := range parts {
 		require.NoError(t, os.Rename(path+part+"-away", path+part))
 	}
-	_, err = s.Get(t.Context(), "k")
-	require.NoError(t, err)
+	guardtest.Get(t, s, "k")
 }
 
 // A hoarder makes a file and stays in a transaction of it.

@@ -64,7 +64,7 @@ func TestOneCommitKeepsTheContract(t *testing.T) {
 // However a run ends that has committed nothing, it leaves nothing, and the next one is the first.
 func TestOneCommitLeavesNothing(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(s *shop, w http.ResponseWriter, r *http.Request){
+	guardtest.Each(t, map[string]func(s *shop, w http.ResponseWriter, r *http.Request){
 		"no transaction": func(*shop, http.ResponseWriter, *http.Request) {},
 		"panic":          func(*shop, http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 		"ready": func(s *shop, w http.ResponseWriter, r *http.Request) {
@@ -76,27 +76,24 @@ func TestOneCommitLeavesNothing(t *testing.T) {
 				return err
 			}))
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var attempts []int
-			s := inOneCommit(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
-				op, _ := idempotency.FromContext(r.Context())
-				if attempts = append(attempts, op.Attempt()); len(attempts) == 1 {
-					end(s, w, r)
-					w.WriteHeader(http.StatusInternalServerError)
-					return
-				}
-				charge(s, w, r)
-			})
-			_, _ = s.TryAlone(t.Context(), guardtest.Call{Key: "k"})
-			require.Zero(t, s.recorded(t)+s.rows(t))
-			require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
-			require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
-			require.Equal(t, []int{1, 1}, attempts)
-			require.Equal(t, 1, s.rows(t))
+	}, func(t *testing.T, end func(s *shop, w http.ResponseWriter, r *http.Request)) {
+		var attempts []int
+		s := inOneCommit(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+			op, _ := idempotency.FromContext(r.Context())
+			if attempts = append(attempts, op.Attempt()); len(attempts) == 1 {
+				end(s, w, r)
+				w.WriteHeader(http.StatusInternalServerError)
+				return
+			}
+			charge(s, w, r)
 		})
-	}
+		_, _ = s.TryAlone(t.Context(), guardtest.Call{Key: "k"})
+		require.Zero(t, s.recorded(t)+s.rows(t))
+		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
+		require.Equal(t, []int{1, 1}, attempts)
+		require.Equal(t, 1, s.rows(t))
+	})
 }
 
 // A run whose function has failed keeps its key: a record takes the place of what the function has done, and nobody
@@ -139,14 +136,12 @@ func TestOneCommitThatIsLostDeniesNothing(t *testing.T) {
 	for _, takes := range []bool{false, true} {
 		key := map[bool]string{true: "taken", false: "free"}[takes]
 		claim, theirs := mayBeLost(), newClaim()
-		_, err := s.Claim(t.Context(), key, claim)
-		require.NoError(t, err)
+		guardtest.Claim(t, s, key, claim)
 		tx, err := s.Begin(t.Context(), key, claim.Owner)
 		require.NoError(t, err)
 		require.NoError(t, tx.Exec(t.Context(), "ROLLBACK"))
 		if takes {
-			_, err := other.Claim(t.Context(), key, theirs)
-			require.NoError(t, err)
+			guardtest.Claim(t, other, key, theirs)
 			require.NoError(t, other.Complete(t.Context(), key, theirs.Owner, store.Completion{TTL: time.Hour}))
 		}
 		require.NoError(t, tx.GiveUp(t.Context()))
@@ -163,49 +158,46 @@ func TestOneCommitThatIsLostDeniesNothing(t *testing.T) {
 // ask hear so at once or wait for the answer, and in another one they wait for the writer and find the answer.
 func TestOneCommitIsInFlight(t *testing.T) {
 	t.Parallel()
-	for name, joins := range map[string]bool{"claimed": false, "joined": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			began, goOn := make(chan struct{}), make(chan struct{})
-			free := sync.OnceFunc(func() { close(goOn) })
-			s := inOneCommit(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
-				if joins {
-					charge(s, w, r)
-				}
-				close(began)
-				<-goOn
-				w.WriteHeader(http.StatusCreated)
-			}, idempotency.WithRecovery(idempotency.Rerun))
-			serve := func(on store.Store, opts ...idempotency.Option) *guardtest.Server {
-				g := guardtest.NewGuard(t, on, append(opts, idempotency.WithTransaction(true))...)
-				return guardtest.ServeHTTP1(t, g.Handler(http.NotFoundHandler()))
+	guardtest.Each(t, map[string]bool{"claimed": false, "joined": true}, func(t *testing.T, joins bool) {
+		began, goOn := make(chan struct{}), make(chan struct{})
+		free := sync.OnceFunc(func() { close(goOn) })
+		s := inOneCommit(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+			if joins {
+				charge(s, w, r)
 			}
-			t.Cleanup(free)
-			first := make(chan guardtest.Reply, 1)
-			go func() { first <- s.Do(t, guardtest.Call{Key: "k"}) }()
-			<-began
-			require.Zero(t, s.recorded(t))
-			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
-			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k", Body: "another"}), http.StatusConflict, problem.KeyReused)
-			others := []*guardtest.Server{
-				serve(s.store, idempotency.WithWait(time.Minute)),
-				serve(open(t, s.path)), serve(open(t, s.path, sqlitestore.WithOneCommit())),
-			}
-			replies := make(chan guardtest.Reply)
-			for _, o := range others {
-				go func() { replies <- o.Do(t, guardtest.Call{Key: "k"}) }()
-			}
-			time.Sleep(20 * time.Millisecond) // those of the other processes have no other way to say that they wait
-			free()
-			require.Equal(t, http.StatusCreated, (<-first).Status)
-			for range others {
-				got := <-replies
-				require.True(t, got.Replayed(), "%d %s", got.Status, got.Body)
-			}
-			require.Equal(t, map[bool]int{true: 1}[joins], s.rows(t))
-			require.Equal(t, 1, s.recorded(t))
-		})
-	}
+			close(began)
+			<-goOn
+			w.WriteHeader(http.StatusCreated)
+		}, idempotency.WithRecovery(idempotency.Rerun))
+		serve := func(on store.Store, opts ...idempotency.Option) *guardtest.Server {
+			g := guardtest.NewGuard(t, on, append(opts, idempotency.WithTransaction(true))...)
+			return guardtest.ServeHTTP1(t, g.Handler(http.NotFoundHandler()))
+		}
+		t.Cleanup(free)
+		first := make(chan guardtest.Reply, 1)
+		go func() { first <- s.Do(t, guardtest.Call{Key: "k"}) }()
+		<-began
+		require.Zero(t, s.recorded(t))
+		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
+		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k", Body: "another"}), http.StatusConflict, problem.KeyReused)
+		others := []*guardtest.Server{
+			serve(s.store, idempotency.WithWait(time.Minute)),
+			serve(open(t, s.path)), serve(open(t, s.path, sqlitestore.WithOneCommit())),
+		}
+		replies := make(chan guardtest.Reply)
+		for _, o := range others {
+			go func() { replies <- o.Do(t, guardtest.Call{Key: "k"}) }()
+		}
+		time.Sleep(20 * time.Millisecond) // those of the other processes have no other way to say that they wait
+		free()
+		require.Equal(t, http.StatusCreated, (<-first).Status)
+		for range others {
+			got := <-replies
+			require.True(t, got.Replayed(), "%d %s", got.Status, got.Body)
+		}
+		require.Equal(t, map[bool]int{true: 1}[joins], s.rows(t))
+		require.Equal(t, 1, s.recorded(t))
+	})
 }
 
 // One who waits does not run in the place of a run that has failed, although that leaves nothing to others.
@@ -236,10 +228,11 @@ func TestOneCommitMakesARecord(t *testing.T) {
 		return err
 	}
 	declined := errors.New("declined")
-	for name, c := range map[string]struct {
+	type row struct {
 		records int
 		run     func(s *shop, ctx context.Context) error
-	}{
+	}
+	guardtest.Each(t, map[string]row{
 		"nothing": {0, func(*shop, context.Context) error { return nil }},
 		"its transaction": {0, func(s *shop, ctx context.Context) error {
 			return s.store.InTx(ctx, func(*sql.Tx) error { return nil })
@@ -268,21 +261,18 @@ func TestOneCommitMakesARecord(t *testing.T) {
 			require.NoError(t, step(ctx))
 			return s.store.InTx(ctx, func(*sql.Tx) error { return nil })
 		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			records := -1
-			s := inOneCommit(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
-				require.NoError(t, c.run(s, r.Context()))
-				records = s.recorded(t)
-				w.WriteHeader(http.StatusCreated)
-			})
-			require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
-			require.Equal(t, c.records, records)
-			require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
-			require.Equal(t, 1, s.recorded(t))
+	}, func(t *testing.T, c row) {
+		records := -1
+		s := inOneCommit(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+			require.NoError(t, c.run(s, r.Context()))
+			records = s.recorded(t)
+			w.WriteHeader(http.StatusCreated)
 		})
-	}
+		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		require.Equal(t, c.records, records)
+		require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
+		require.Equal(t, 1, s.recorded(t))
+	})
 }
 
 // A run that may have done something gives its key back as a record, and others go on.
@@ -328,12 +318,10 @@ func TestOneCommitIsNotLate(t *testing.T) {
 	t.Parallel()
 	s := open(t, filepath.Join(t.TempDir(), "records.db"), sqlitestore.WithOneCommit())
 	claim := mayBeLost()
-	r, err := s.Claim(t.Context(), "k", claim)
-	require.NoError(t, err)
+	r := guardtest.Claim(t, s, "k", claim)
 	require.True(t, r.Mine && r.MayBeLost)
 	require.NoError(t, s.InTx(t.Context(), func(*sql.Tx) error { return nil }), "it waits for the writer")
-	r, err = s.Get(t.Context(), "k")
-	require.NoError(t, err)
+	r = guardtest.Get(t, s, "k")
 	require.Equal(t, claim.Owner, r.Owner)
 	require.NoError(t, s.Complete(t.Context(), "k", claim.Owner, store.Completion{TTL: time.Hour}))
 }
@@ -353,16 +341,14 @@ func TestOneCommitWhereItIsAllowed(t *testing.T) {
 		s := open(t, filepath.Join(t.TempDir(), "records.db"), c.opts...)
 		s.SetJoinWithin(time.Hour)
 		for range 2 {
-			r, err := s.Claim(t.Context(), "k", c.claim)
-			require.NoError(t, err)
+			r := guardtest.Claim(t, s, "k", c.claim)
 			require.True(t, r.Mine, name)
 			require.Equal(t, c.open, r.MayBeLost, name)
 		}
 		_, err := s.Get(t.Context(), "k")
 		require.Equal(t, c.open, errors.Is(err, store.ErrNotFound), name)
 		require.NoError(t, s.Hold(t.Context(), "k", c.claim.Owner))
-		r, err := s.Get(t.Context(), "k")
-		require.NoError(t, err)
+		r := guardtest.Get(t, s, "k")
 		require.Equal(t, store.Held, r.State, name)
 	}
 }
@@ -376,15 +362,13 @@ func TestOneCommitLosesItsKey(t *testing.T) {
 	for _, takes := range []bool{false, true} {
 		key := map[bool]string{true: "taken", false: "free"}[takes]
 		claim, theirs := mayBeLost(), newClaim()
-		_, err := s.Claim(t.Context(), key, claim)
-		require.NoError(t, err)
+		guardtest.Claim(t, s, key, claim)
 		tx, err := s.Begin(t.Context(), key, claim.Owner)
 		require.NoError(t, err)
 		require.NoError(t, tx.Exec(t.Context(), "ROLLBACK"))
 		require.NoError(t, other.InTx(t.Context(), func(*sql.Tx) error { return tx.GiveUp(t.Context()) }))
 		if takes {
-			r, err := other.Claim(t.Context(), key, theirs)
-			require.NoError(t, err)
+			r := guardtest.Claim(t, other, key, theirs)
 			require.True(t, r.Mine)
 		}
 		err = s.Complete(t.Context(), key, claim.Owner, store.Completion{TTL: time.Hour})

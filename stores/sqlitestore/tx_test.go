@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -89,9 +90,7 @@ func TestRowsAreCommittedWithTheAnswer(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
 		charge(s, w, r)
-		if s.rows(t) != 0 {
-			t.Error("the rows are there before the answer")
-		}
+		assert.Zero(t, s.rows(t), "the rows are there before the answer")
 	})
 	first := s.Do(t, guardtest.Call{Key: "k"})
 	require.Equal(t, http.StatusCreated, first.Status, "%s", first.Body)
@@ -171,35 +170,31 @@ func TestTransactionLongerThanItsLease(t *testing.T) {
 // So does one that is longer than the record is kept: nobody else has got it.
 func TestTransactionLongerThanItsRetention(t *testing.T) {
 	t.Parallel()
-	for name, passes := range map[string]time.Duration{"lease": 2 * time.Hour, "retention": 5 * time.Hour} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			path := filepath.Join(t.TempDir(), "records.db")
-			s := open(t, path)
-			alice, bob := store.Owner{1}, store.Owner{2}
-			claim := func(o store.Owner) store.Record {
-				rec, err := s.Claim(t.Context(), "k", store.Claim{Owner: o, Lease: time.Hour, Retention: 4 * time.Hour})
-				require.NoError(t, err)
-				return rec
-			}
-			require.True(t, claim(alice).Mine)
-			clock(t, path)(passes) // as if the transaction had begun before
-			tx, err := s.Begin(t.Context(), "k", alice)
-			require.NoError(t, err)
-			require.NoError(t, s.Renew(t.Context(), "k", alice))
-			require.NoError(t, tx.GiveUp(t.Context()))
-			require.False(t, claim(bob).Mine, "the run goes on and has its claim")
-			require.NoError(t, s.Renew(t.Context(), "k", alice))
+	guardtest.Each(t, map[string]time.Duration{"lease": 2 * time.Hour, "retention": 5 * time.Hour}, func(t *testing.T, passes time.Duration) {
+		path := filepath.Join(t.TempDir(), "records.db")
+		s := open(t, path)
+		alice, bob := store.Owner{1}, store.Owner{2}
+		claim := func(o store.Owner) store.Record {
+			rec := guardtest.Claim(t, s, "k", store.Claim{Owner: o, Lease: time.Hour, Retention: 4 * time.Hour})
+			return rec
+		}
+		require.True(t, claim(alice).Mine)
+		clock(t, path)(passes) // as if the transaction had begun before
+		tx, err := s.Begin(t.Context(), "k", alice)
+		require.NoError(t, err)
+		require.NoError(t, s.Renew(t.Context(), "k", alice))
+		require.NoError(t, tx.GiveUp(t.Context()))
+		require.False(t, claim(bob).Mine, "the run goes on and has its claim")
+		require.NoError(t, s.Renew(t.Context(), "k", alice))
 
-			clock(t, path)(passes)
-			tx, err = s.Begin(t.Context(), "k", alice)
-			require.NoError(t, err)
-			require.NoError(t, s.Renew(t.Context(), "k", alice))
-			require.NoError(t, tx.Ready(t.Context()))
-			require.NoError(t, tx.Complete(t.Context(), store.Completion{Answer: []byte("a"), TTL: time.Hour}))
-			require.Equal(t, store.Completed, claim(bob).State)
-		})
-	}
+		clock(t, path)(passes)
+		tx, err = s.Begin(t.Context(), "k", alice)
+		require.NoError(t, err)
+		require.NoError(t, s.Renew(t.Context(), "k", alice))
+		require.NoError(t, tx.Ready(t.Context()))
+		require.NoError(t, tx.Complete(t.Context(), store.Completion{Answer: []byte("a"), TTL: time.Hour}))
+		require.Equal(t, store.Completed, claim(bob).State)
+	})
 }
 
 // A step of a transaction could not be recorded after its effect, so it has none: in the

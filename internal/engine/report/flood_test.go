@@ -66,3 +66,12 @@ func TestLinesOfAnOutageAreSummedUp(t *testing.T) {
 		require.Len(t, lines(), 3, "what somebody has to look at is never summed up")
 	})
 }
+
+// The line of a held key says which steps are done, and which are in doubt: that is what is settled.
+func TestLineOfAHeldKeyNamesItsSteps(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	r := report.Reporter{Logger: slog.New(slog.NewTextHandler(&out, nil))}
+	r.Log(t.Context(), event.Event{Kind: event.Held, Attempt: 1, Steps: []string{"book", "mail"}, InDoubt: []string{"wire"}})
+	require.Contains(t, out.String(), "attempt=1 steps=book,mail in_doubt=wire")
+}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"flag"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -122,14 +121,10 @@ func requireMistake(t *testing.T, text, want string) {
 // A field that the configuration names counts, however the list is spelled.
 func TestFieldsCount(t *testing.T) {
 	t.Parallel()
-	s := httptest.NewServer(http.HandlerFunc(told))
-	defer s.Close()
 	for _, word := range []string{"fields:a,b", "fields:a, b", "fields: a ,\tb "} {
-		f := startFront(t, s.URL, func(c *Config) { c.Fingerprint = word })
+		f := startTold(t, "", func(c *Config) { c.Fingerprint = word })
 		send := func(body string) string {
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.URL, strings.NewReader(body))
-			require.NoError(t, err)
-			got := f.do(t, r, "Authorization: Bearer alice", "Idempotency-Key: k", "Content-Type: application/json")
+			got := f.sendBody(t, http.MethodPost, "", body, "Authorization: Bearer alice", "Idempotency-Key: k", "Content-Type: application/json")
 			return got.Header.Get("Idempotent-Replayed") + got.Header.Get("Idempotency-Error")
 		}
 		require.Empty(t, send(`{"a":1,"b":2,"c":3}`))
@@ -141,27 +136,24 @@ func TestFieldsCount(t *testing.T) {
 // Each rule of a file is kept.
 func TestRulesAreKept(t *testing.T) {
 	t.Parallel()
-	s := httptest.NewServer(http.HandlerFunc(told))
-	defer s.Close()
-	f := startFront(t, s.URL, func(c *Config) {
+	f := startTold(t, "", func(c *Config) {
 		read, err := readConfig(t, example)
 		require.NoError(t, err)
 		read.To = c.To
 		*c = read
 	})
 	tenant := "X-Tenant: a"
-	require.Equal(t, http.StatusBadRequest, f.send(t, http.MethodPost, "/payouts/1", "", tenant).StatusCode)
-	require.Equal(t, http.StatusForbidden, f.send(t, http.MethodPost, "/payouts/1", "k").StatusCode, "no tenant")
-	require.Equal(t, http.StatusForbidden, f.send(t, http.MethodPost, "/payouts/1", "k", tenant, "X-Tenant: b").StatusCode, "two tenants")
+	require.Equal(t, http.StatusBadRequest, f.send(t, http.MethodPost, "/payouts/1", "", tenant).Status)
+	require.Equal(t, http.StatusForbidden, f.send(t, http.MethodPost, "/payouts/1", "k").Status, "no tenant")
+	require.Equal(t, http.StatusForbidden, f.send(t, http.MethodPost, "/payouts/1", "k", tenant, "X-Tenant: b").Status, "two tenants")
 	require.Equal(t, "k", f.send(t, http.MethodPut, "/profile", "k", tenant).Header.Get("Idempotency-Key"))
 	require.Equal(t, "true", f.send(t, http.MethodPut, "/profile", "k", tenant).Header.Get("Idempotent-Replayed"))
 	require.Empty(t, f.send(t, http.MethodPut, "/profile", "k", "X-Tenant: b").Header.Get("Idempotent-Replayed"))
 	for range 2 {
 		require.Empty(t, f.send(t, http.MethodPost, "/files/1", "k", tenant).Header.Get("Idempotency-Key"), "not protected")
 	}
-	large, err := http.NewRequestWithContext(t.Context(), http.MethodPut, f.URL+"/profile", strings.NewReader(strings.Repeat("a", 1001)))
-	require.NoError(t, err)
-	require.Equal(t, http.StatusRequestEntityTooLarge, f.do(t, large, tenant, "Idempotency-Key: large").StatusCode)
+	large := f.sendBody(t, http.MethodPut, "/profile", strings.Repeat("a", 1001), tenant, "Idempotency-Key: large")
+	require.Equal(t, http.StatusRequestEntityTooLarge, large.Status)
 }
 
 const schemaFile = "../../../../docs/reference/proxy.schema.json"
@@ -203,4 +195,75 @@ func TestSchema(t *testing.T) {
 			}
 		}
 	}
+}
+
+// What can be read and cannot work is told before a request comes.
+func TestWhatCannotWorkIsTold(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"scope: header:X Tenant":                              "not the name of a field",
+		"scope: header:Host":                                  "Host is not what callers are known by",
+		"scope: header:content-length":                        "Content-Length is not",
+		"scope: header:Connection":                            "Connection is not",
+		"scope: header:Transfer-Encoding":                     "Transfer-Encoding is not",
+		"scope: header:Te":                                    "Te is not",
+		"scope: header:Upgrade":                               "Upgrade is not",
+		"scope: header:Idempotency-Key":                       "Idempotency-Key is not",
+		"scope: header:Idempotency-Attempt":                   "Idempotency-Attempt is not",
+		"scope: header:X-Forwarded-User":                      "X-Forwarded-User is not",
+		"scope: header:Forwarded\ntrust_forwarded: true":      "Forwarded is not",
+		"jwt: {issuer: x}":                                    "the scope is authorization",
+		"listen: foo":                                         `listen: "foo" must be host:port`,
+		"listen: 127.0.0.1:65536":                             "must be host:port",
+		"admin: 127.0.0.1:http":                               "must be host:port",
+		"admin: 127.0.0.1:8080":                               "the address of clients",
+		"grace: -1s":                                          "grace",
+		"ttl: 0s":                                             "ttl: 0",
+		"lease: 0s":                                           "lease: 0",
+		"request_body: 0":                                     "request_body: 0",
+		"response_body: 0":                                    "response_body: 0",
+		"timeout: 0s":                                         "timeout",
+		"methods: []":                                         "no method",
+		"methods: [post]":                                     "post",
+		"store: {redis: 'http://user:secret@x'}":              "store: redis",
+		"store: {redis: 'redis://user:secret@x:port'}":        "store: redis",
+		"store: {postgres: 'postgres://user:secret@x:port/'}": "cannot parse",
+		"store: {prefix: 'a:'}":                               "prefix is for redis",
+		"store: {redis: redis://x, table: a}":                 "table is for postgres",
+		"routes: [{match: 'POST /c '}]":                       "a blank too many",
+		"routes: [{match: 'POST  /c'}]":                       "a blank too many",
+		`routes: [{match: "POST\t/c"}]`:                       "a blank too many",
+		"routes: [{match: 'post /c'}]":                        "post",
+		"routes: [{match: //x}]":                              "not clean",
+		"routes: [{match: /x/../y}]":                          "not clean",
+		"routes: [{match: '/x?a=1'}]":                         "no query",
+		"routes: [{match: POST /x, methods: [PUT]}]":          "not one of methods",
+		"routes: [{match: /x, ttl: 0s}]":                      "line 2: ttl: nothing is not a value",
+		"routes: [{match: /x, lease: 0s}]":                    "lease: nothing",
+		"routes: [{match: /x, wait: 0ms}]":                    "wait: nothing",
+		"routes: [{match: /x, timeout: 0h}]":                  "timeout: nothing",
+		"routes: [{match: /x, request_body: 0}]":              "request_body: nothing",
+		"routes: [{match: /x, recovery: ''}]":                 "recovery: nothing",
+	} {
+		requireMistake(t, "to: http://user-service\n"+text, want)
+	}
+	for text, want := range map[string]string{
+		"to: http://127.0.0.1:65536": "to: it must be",
+		"to: http://:80":             "to: it must be",
+		"to: http://127.0.0.1:8080":  "the proxy itself",
+	} {
+		requireMistake(t, text, want)
+	}
+	for _, text := range []string{
+		"listen: ':0'\nadmin: ':0'", "admin: 'off'", "listen: '[::1]:80'", "grace: 0s", "scope: header:X-Forwarded-User\ntrust_forwarded: true",
+		"scope: header:Cf-Access-User", "store: {redis: redis://x, prefix: 'a:'}", "store: {postgres: 'postgres://x/y', table: a}", "wait: 0s",
+		"routes: [{match: POST /x, methods: [POST]}, {match: shop.example/x/}, {match: 'POST /a b', request_body: 10}]",
+	} {
+		c, err := readConfig(t, "to: http://x\n"+text)
+		require.NoError(t, err, text)
+		require.NoError(t, c.Check(), text)
+	}
+	c := Default()
+	c.To, c.Listen, c.Scope = "http://x", "foo", "header:Host"
+	require.Equal(t, 2, strings.Count(c.Check().Error(), "\n")+1, "all mistakes are told at once")
 }

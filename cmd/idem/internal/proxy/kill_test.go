@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -19,37 +20,38 @@ import (
 
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/problem"
 )
 
 // A moment is where in the way of a request a process is killed.
 type moment struct {
 	name string
 	// kill lets a request come to the moment, and kills. The client's answer comes on the channel.
-	kill func(l *lane, id string, victim *process, answers <-chan reply) error
+	kill func(l *lane, id string, victim *process, answers <-chan result) error
 	// doubt says that nobody can know what has happened: the next try may make a second effect under Rerun, and
 	// the key may be held under Hold.
 	doubt bool
 }
 
 var moments = []moment{
-	{"before the service can be reached", func(l *lane, _ string, victim *process, answers <-chan reply) error {
+	{"before the service can be reached", func(l *lane, _ string, victim *process, answers <-chan result) error {
 		victim.kill()
 		got := <-answers
-		if victim == l.service && got.code != "try-later" {
+		if victim == l.service && got.Problem.Code != problem.TryLater {
 			return fmt.Errorf("a service that is away: %+v", got)
 		}
 		return l.relay.come()
 	}, false},
-	{"before the service has a byte", func(l *lane, _ string, victim *process, answers <-chan reply) error {
+	{"before the service has a byte", func(l *lane, _ string, victim *process, answers <-chan result) error {
 		return l.kill(victim, answers)
 	}, true},
-	{"while the service works", func(l *lane, _ string, victim *process, answers <-chan reply) error {
+	{"while the service works", func(l *lane, _ string, victim *process, answers <-chan result) error {
 		pause(rand.N(15 * time.Millisecond)) // somewhere in the work of another process
 		victim.kill()
 		l.last = <-answers
 		return nil
 	}, true},
-	{"right after the effect", func(l *lane, id string, victim *process, answers <-chan reply) error {
+	{"right after the effect", func(l *lane, id string, victim *process, answers <-chan result) error {
 		for effects(l.ledger, id) == 0 && l.ctx.Err() == nil {
 			pause(time.Millisecond)
 		}
@@ -57,10 +59,10 @@ var moments = []moment{
 		l.last = <-answers
 		return nil
 	}, true},
-	{"when the service has answered", func(l *lane, _ string, victim *process, answers <-chan reply) error {
+	{"when the service has answered", func(l *lane, _ string, victim *process, answers <-chan result) error {
 		return l.kill(victim, answers)
 	}, true},
-	{"while the answer is recorded", func(l *lane, _ string, victim *process, answers <-chan reply) error {
+	{"while the answer is recorded", func(l *lane, _ string, victim *process, answers <-chan result) error {
 		<-l.stop.reached
 		close(l.stop.goOn)
 		pause(rand.N(3 * time.Millisecond)) // somewhere in the work of another process
@@ -68,10 +70,10 @@ var moments = []moment{
 		l.last = <-answers
 		return nil
 	}, true},
-	{"when the client has its answer", func(l *lane, _ string, victim *process, answers <-chan reply) error {
+	{"when the client has its answer", func(l *lane, _ string, victim *process, answers <-chan result) error {
 		l.last = <-answers
 		victim.kill()
-		if l.last.status != http.StatusCreated {
+		if l.last.Status != http.StatusCreated {
 			return fmt.Errorf("no answer without a fault: %+v", l.last)
 		}
 		return nil
@@ -83,6 +85,14 @@ var stops = map[string]int{
 	"before the service has a byte": toService, "when the service has answered": toProxy, "while the answer is recorded": toProxy,
 }
 
+// A result is what a client got, or that it got nothing.
+type result struct {
+	guardtest.Reply
+	err error
+}
+
+func resultOf(r guardtest.Reply, err error) result { return result{r, err} }
+
 // A lane is a proxy in front of a service, with requests one after the other.
 type lane struct {
 	ctx            context.Context
@@ -91,12 +101,12 @@ type lane struct {
 	ledger         string
 	hold           bool
 	stop           *stop
-	last           reply // of the request that met the kill
+	last           result // of the request that met the kill
 	doubled, held  int
 }
 
 // kill kills when the bytes of the request are stopped, and loses them.
-func (l *lane) kill(victim *process, answers <-chan reply) error {
+func (l *lane) kill(victim *process, answers <-chan result) error {
 	<-l.stop.reached
 	victim.kill()
 	l.relay.cut()
@@ -111,28 +121,27 @@ func (l *lane) strike(m moment, ofProxy bool, id string) error {
 	if ofProxy {
 		victim = l.proxy
 	}
-	l.last, l.stop = reply{}, nil
+	l.last, l.stop = result{}, nil
 	if way, ok := stops[m.name]; ok {
 		l.stop = l.relay.stopNext(way)
 	}
 	if m.name == moments[0].name {
 		l.relay.leave()
 	}
-	answers := make(chan reply, 1)
+	answers := make(chan result, 1)
 	addr := l.proxy.address()
-	go func() { answers <- charge(l.ctx, addr, id) }()
+	go func() { answers <- resultOf(charge(l.ctx, addr, id)) }()
 	if err := m.kill(l, id, victim, answers); err != nil {
 		return err
 	}
 	if err := victim.start(); err != nil {
 		return err
 	}
-	got := insist(l.ctx, l.proxy, id)
-	return l.judge(m, id, got)
+	return l.judge(m, id, resultOf(insist(l.ctx, l.proxy, id)))
 }
 
 // judge compares what came of a charge with what the guarantee says.
-func (l *lane) judge(m moment, id string, got reply) error {
+func (l *lane) judge(m moment, id string, got result) error {
 	n := effects(l.ledger, id)
 	most := 1
 	if m.doubt && !l.hold {
@@ -143,19 +152,19 @@ func (l *lane) judge(m moment, id string, got reply) error {
 		return fmt.Errorf("no answer: %w", got.err)
 	case n > most:
 		return fmt.Errorf("%d effects, and %d are allowed", n, most)
-	case got.code == "outcome-unknown" && (!l.hold || !m.doubt):
+	case got.Problem.Code == problem.OutcomeUnknown && (!l.hold || !m.doubt):
 		return errors.New("the key is held without a reason")
-	case got.code == "outcome-unknown":
+	case got.Problem.Code == problem.OutcomeUnknown:
 		l.held++
 		return nil
 	case n == 0:
 		return errors.New("an answer without an effect")
-	case l.last.err == nil && l.last.status == http.StatusCreated && l.last.body != got.body:
-		return fmt.Errorf("two answers: %q and %q", l.last.body, got.body)
+	case l.last.err == nil && l.last.Status == http.StatusCreated && l.last.Body != got.Body:
+		return fmt.Errorf("two answers: %q and %q", l.last.Body, got.Body)
 	}
 	l.doubled += n - 1
-	again := charge(l.ctx, l.proxy.address(), id)
-	if !again.replayed || again.body != got.body || effects(l.ledger, id) != n {
+	again := resultOf(charge(l.ctx, l.proxy.address(), id))
+	if !again.Replayed() || again.Body != got.Body || effects(l.ledger, id) != n {
 		return fmt.Errorf("another try got %+v after %+v", again, got)
 	}
 	return nil
@@ -219,13 +228,13 @@ func TestRestartUnderLoad(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), guardtest.Patience)
 	defer cancel()
 	const clients, charges = 8, 20
-	replies := make([][]reply, clients)
+	replies := make([][]result, clients)
 	progress := make(chan bool, clients*charges)
 	var all sync.WaitGroup
 	for c := range clients {
 		all.Go(func() {
 			for n := range charges {
-				replies[c] = append(replies[c], insist(ctx, p, fmt.Sprintf("load-%d-%d", c, n)))
+				replies[c] = append(replies[c], resultOf(insist(ctx, p, fmt.Sprintf("load-%d-%d", c, n))))
 				progress <- true
 			}
 		})
@@ -240,9 +249,125 @@ func TestRestartUnderLoad(t *testing.T) {
 	all.Wait()
 	for c := range clients {
 		for n, got := range replies[c] {
-			require.Equal(t, http.StatusCreated, got.status, "%+v", got)
+			require.Equal(t, http.StatusCreated, got.Status, "%+v", got)
 			require.Equal(t, 1, effects(ledger, fmt.Sprintf("load-%d-%d", c, n)))
 		}
 	}
 	require.Len(t, slices.Concat(replies...), clients*charges)
+}
+
+// A relay is the network between a proxy and its service. It can stop a request, or an answer, on its way.
+type relay struct {
+	service *process
+
+	mu       sync.Mutex
+	listener net.Listener
+	conns    map[net.Conn]bool
+	stop     *stop
+}
+
+// The two ways through a relay.
+const (
+	toService = iota
+	toProxy
+)
+
+// A stop is where the next bytes of a way wait.
+type stop struct {
+	way     int
+	reached chan struct{}
+	goOn    chan struct{}
+}
+
+func newRelay(service *process) (*relay, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	r := &relay{service: service, listener: l, conns: map[net.Conn]bool{}}
+	go r.accept(l)
+	return r, nil
+}
+
+func (r *relay) accept(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		s, err := net.Dial("tcp", r.service.address())
+		if err != nil {
+			_ = c.Close()
+			continue
+		}
+		r.mu.Lock()
+		r.conns[c], r.conns[s] = true, true
+		r.mu.Unlock()
+		go r.pump(c, s, toService)
+		go r.pump(s, c, toProxy)
+	}
+}
+
+func (r *relay) pump(from, to net.Conn, way int) {
+	defer func() {
+		_, _ = from.Close(), to.Close()
+		r.mu.Lock()
+		delete(r.conns, from)
+		delete(r.conns, to)
+		r.mu.Unlock()
+	}()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		if err != nil {
+			return
+		}
+		r.mu.Lock()
+		s := r.stop
+		if s != nil && s.way == way {
+			r.stop = nil
+		} else {
+			s = nil
+		}
+		r.mu.Unlock()
+		if s != nil {
+			close(s.reached)
+			<-s.goOn
+		}
+		if _, err := to.Write(buf[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// stopNext stops the next bytes of a way until goOn is closed.
+func (r *relay) stopNext(way int) *stop {
+	s := &stop{way, make(chan struct{}), make(chan struct{})}
+	r.mu.Lock()
+	r.stop = s
+	r.mu.Unlock()
+	return s
+}
+
+// cut breaks all connections: nothing that is on its way arrives.
+func (r *relay) cut() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stop = nil
+	for c := range r.conns {
+		_ = c.Close()
+	}
+}
+
+// leave makes the address one where nobody listens, and come ends that.
+func (r *relay) leave() { _ = r.listener.Close(); r.cut() }
+
+func (r *relay) come() error {
+	l, err := net.Listen("tcp", r.listener.Addr().String())
+	if err != nil {
+		return err
+	}
+	r.listener = l
+	go r.accept(l)
+	return nil
 }

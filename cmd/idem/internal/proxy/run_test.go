@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -48,16 +51,6 @@ func run(t *testing.T, c Config) *running {
 	return r
 }
 
-func get(t *testing.T, url string) (int, string) {
-	t.Helper()
-	resp, err := http.Get(url)
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	return resp.StatusCode, string(body)
-}
-
 var activeRun = regexp.MustCompile(`(?m)^idempotency_runs_active\{.*\} 1$`)
 
 // Operators see health, metrics and held keys at an address that clients do not have. An end waits for what is
@@ -81,28 +74,25 @@ func TestAdminAndEnd(t *testing.T) {
 	ctx := t.Context()
 	require.Equal(t, http.StatusInternalServerError, post(ctx, "http://"+p.front+"/fails", "a", "fails"))
 
-	status, _ := get(t, admin+"/healthz")
-	require.Equal(t, http.StatusOK, status)
-	status, body := get(t, admin+"/readyz")
-	require.Equal(t, http.StatusOK, status, body)
-	_, body = get(t, admin+"/metrics")
-	require.Contains(t, body, `idempotency_held`)
-	require.Contains(t, body, "process_resident_memory_bytes")
-	status, body = get(t, admin+"/console/")
-	require.Equal(t, http.StatusOK, status)
-	require.Contains(t, body, "held")
-	status, _ = get(t, "http://"+p.front+"/metrics")
-	require.Equal(t, http.StatusOK, status, "it is the service's")
+	get := func(url string) guardtest.Reply {
+		got, err := guardtest.Read(http.Get(url)) //nolint:bodyclose // Read closes it
+		require.NoError(t, err)
+		return got
+	}
+	require.Equal(t, http.StatusOK, get(admin+"/healthz").Status)
+	require.Equal(t, http.StatusOK, get(admin+"/readyz").Status)
+	metrics := get(admin + "/metrics").Body
+	require.Contains(t, metrics, `idempotency_held`)
+	require.Contains(t, metrics, "process_resident_memory_bytes")
+	require.Contains(t, get(admin+"/console/").Body, "held")
+	require.Equal(t, http.StatusOK, get("http://"+p.front+"/metrics").Status, "it is the service's")
 
 	slow := make(chan int, 1)
 	go func() { slow <- post(ctx, "http://"+p.front+"/slow", "a", "slow") }()
 	ended := make(chan error, 1)
-	require.Eventually(t, func() bool { _, body := get(t, admin+"/metrics"); return activeRun.MatchString(body) }, guardtest.Patience, time.Millisecond)
+	require.Eventually(t, func() bool { return activeRun.MatchString(get(admin + "/metrics").Body) }, guardtest.Patience, time.Millisecond)
 	go func() { ended <- p.end() }()
-	require.Eventually(t, func() bool {
-		status, _ := get(t, admin+"/readyz")
-		return status == http.StatusServiceUnavailable
-	}, guardtest.Patience, time.Millisecond)
+	require.Eventually(t, func() bool { return get(admin+"/readyz").Status == http.StatusServiceUnavailable }, guardtest.Patience, time.Millisecond)
 	close(finish)
 	require.Equal(t, http.StatusOK, <-slow)
 	require.NoError(t, <-ended)
@@ -114,17 +104,12 @@ func post(ctx context.Context, url, caller, key string) int {
 	if err != nil {
 		return 0
 	}
-	r.Header.Set("Authorization", caller)
-	r.Header.Set("Idempotency-Key", key)
-	resp, err := http.DefaultClient.Do(r)
+	r.Header = http.Header{"Authorization": {caller}, "Idempotency-Key": {key}}
+	got, err := guardtest.Read(http.DefaultClient.Do(r)) //nolint:bodyclose // Read closes it
 	if err != nil {
 		return 0
 	}
-	defer resp.Body.Close()
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-		return 0
-	}
-	return resp.StatusCode
+	return got.Status
 }
 
 // The first lines of the log say what is not protected, and what is dangerous.
@@ -226,9 +211,57 @@ func TestAdminHasNoOtherName(t *testing.T) {
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.admin+"/readyz", nil)
 	require.NoError(t, err)
 	r.Host = "evil.example"
-	resp, err := http.DefaultClient.Do(r)
+	got, err := guardtest.Read(http.DefaultClient.Do(r)) //nolint:bodyclose // Read closes it
 	require.NoError(t, err)
-	resp.Body.Close()
-	require.Equal(t, http.StatusMisdirectedRequest, resp.StatusCode)
+	require.Equal(t, http.StatusMisdirectedRequest, got.Status)
 	require.NoError(t, p.end())
+}
+
+// counted is a writer that knows how often it was written to.
+type counted struct {
+	guardtest.LockedBuffer
+	writes atomic.Int64
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	c.writes.Add(1)
+	return c.LockedBuffer.Write(p)
+}
+
+// Lines of requests are written together, and late. Others are written at once, behind those that were made before.
+func TestLinesOfRequestsAreWrittenTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out := new(counted)
+		l, flush := newLogs(out)
+		requests := slog.New(l.requests)
+		for range 3 {
+			requests.Info("request")
+		}
+		time.Sleep(lateBy - 1)
+		synctest.Wait()
+		require.Zero(t, out.writes.Load())
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		require.EqualValues(t, 1, out.writes.Load())
+		require.Equal(t, 3, strings.Count(out.String(), "\n"))
+
+		requests.Info("fourth")
+		l.Warn("fifth")
+		require.EqualValues(t, 2, out.writes.Load())
+		_, after, _ := strings.Cut(out.String(), "fourth")
+		require.Contains(t, after, "fifth")
+
+		requests.Info("last")
+		flush()
+		require.Contains(t, out.String(), "last")
+		time.Sleep(2 * lateBy)
+		synctest.Wait()
+		require.EqualValues(t, 3, out.writes.Load(), "nothing waits, so nothing is written")
+
+		before := out.writes.Load()
+		for out.writes.Load() == before { // without the clock
+			requests.Info(strings.Repeat("a", together/8))
+		}
+		require.Less(t, len(out.String()), together*3/2)
+	})
 }

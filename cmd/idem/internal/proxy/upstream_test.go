@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
 )
 
 // net/http repeats a request with a key and without a body when the connection that it was sent on breaks, if
@@ -52,9 +53,9 @@ func TestRequestIsSentOnce(t *testing.T) {
 				f := startFrontOn(t, &c, transport, bodyTime)
 
 				first := f.send(t, request.method, request.path, "a", request.fields...)
-				require.Equal(t, http.StatusCreated, first.StatusCode)
+				require.Equal(t, http.StatusCreated, first.Status)
 				second := f.send(t, request.method, request.path, "b", request.fields...)
-				require.GreaterOrEqual(t, second.StatusCode, http.StatusInternalServerError)
+				require.GreaterOrEqual(t, second.Status, http.StatusInternalServerError)
 				require.Equal(t, 2, s.count(), "the request was repeated")
 			})
 		}
@@ -134,7 +135,7 @@ func (sink) Write(p []byte) (int, error) { return len(p), nil }
 func TestFates(t *testing.T) {
 	t.Parallel()
 	const second = http.StatusCreated
-	for name, fate := range map[string]struct {
+	type row struct {
 		first    string // what the service sends to the first request, before it breaks off
 		after    string // what it does after that: break off, hang, or serve on
 		recovery string
@@ -143,7 +144,8 @@ func TestFates(t *testing.T) {
 		then     int // of the second request
 		thenCode string
 		seen     int // by the service
-	}{
+	}
+	guardtest.Each(t, map[string]row{
 		"broken without a byte":              {"", "break", "rerun", 503, "no-answer", second, "", 2},
 		"broken without a byte, held":        {"", "break", "hold", 409, "outcome-unknown", 409, "outcome-unknown", 1},
 		"broken without a byte, held later":  {"", "break", "hold-after-2", 503, "no-answer", second, "", 2},
@@ -166,44 +168,41 @@ func TestFates(t *testing.T) {
 		"an outcome in a trailer":            {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: Idempotency-Outcome\r\n\r\n0\r\nIdempotency-Outcome: not-executed\r\n\r\n", "serve", "hold", 200, "", second, "", 2},
 		"an early hint, and then no answer":  {"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", "break", "rerun", 503, "no-answer", second, "", 2},
 		"a refusal of a guard behind":        {"HTTP/1.1 403 No\r\nIdempotency-Error: scope-unresolved\r\nContent-Length: 0\r\n\r\n", "serve", "hold", 403, "scope-unresolved", second, "", 2},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			stop := make(chan struct{})
-			s := startRaw(t, listen(t), func(n int, c net.Conn) bool {
-				if n > 1 {
-					_, err := c.Write([]byte(wholeAnswer))
-					return err == nil
-				}
-				_, _ = c.Write([]byte(fate.first))
-				if fate.after == "hang" {
-					<-stop
-				}
-				return fate.after == "serve"
-			})
-			t.Cleanup(func() { close(stop) })
-			f := startFront(t, s.url, func(c *Config) {
-				c.Recovery = fate.recovery
-				if fate.after == "hang" {
-					c.Timeout = 300 * time.Millisecond
-				}
-			})
-			if fate.status == 0 {
-				require.Zero(t, post(t.Context(), f.URL+"/", "Bearer alice", "k"), "half an answer is none")
-			} else {
-				got := f.send(t, http.MethodPost, "/", "k")
-				require.Equal(t, fate.status, got.StatusCode, got.body)
-				require.Equal(t, fate.code, got.Header.Get("Idempotency-Error"))
-				require.Empty(t, got.Header.Get("Idempotency-Outcome"))
-				require.Empty(t, got.Trailer.Get("Idempotency-Outcome"))
+	}, func(t *testing.T, fate row) {
+		stop := make(chan struct{})
+		s := startRaw(t, listen(t), func(n int, c net.Conn) bool {
+			if n > 1 {
+				_, err := c.Write([]byte(wholeAnswer))
+				return err == nil
 			}
-			require.NotContains(t, f.log.String(), "invalid WriteHeader")
-			got := f.send(t, http.MethodPost, "/", "k")
-			require.Equal(t, fate.then, got.StatusCode, got.body)
-			require.Equal(t, fate.thenCode, got.Header.Get("Idempotency-Error"))
-			require.Equal(t, fate.seen, s.count())
+			_, _ = c.Write([]byte(fate.first))
+			if fate.after == "hang" {
+				<-stop
+			}
+			return fate.after == "serve"
 		})
-	}
+		t.Cleanup(func() { close(stop) })
+		f := startFront(t, s.url, func(c *Config) {
+			c.Recovery = fate.recovery
+			if fate.after == "hang" {
+				c.Timeout = 300 * time.Millisecond
+			}
+		})
+		if fate.status == 0 {
+			require.Zero(t, post(t.Context(), f.URL+"/", "Bearer alice", "k"), "half an answer is none")
+		} else {
+			got := f.send(t, http.MethodPost, "/", "k")
+			require.Equal(t, fate.status, got.Status, got.Body)
+			require.Equal(t, fate.code, got.Header.Get("Idempotency-Error"))
+			require.Empty(t, got.Header.Get("Idempotency-Outcome"))
+			require.Empty(t, got.Trailer.Get("Idempotency-Outcome"))
+		}
+		require.NotContains(t, f.log.String(), "invalid WriteHeader")
+		got := f.send(t, http.MethodPost, "/", "k")
+		require.Equal(t, fate.then, got.Status, got.Body)
+		require.Equal(t, fate.thenCode, got.Header.Get("Idempotency-Error"))
+		require.Equal(t, fate.seen, s.count())
+	})
 }
 
 // A service that cannot be reached has done nothing, also under Hold.
@@ -214,11 +213,11 @@ func TestServiceThatIsAwayHasDoneNothing(t *testing.T) {
 	l.Close()
 	f := startFront(t, "http://"+addr, func(c *Config) { c.Recovery = "hold" })
 	got := f.send(t, http.MethodPost, "/", "k")
-	require.Equal(t, http.StatusServiceUnavailable, got.StatusCode)
+	require.Equal(t, http.StatusServiceUnavailable, got.Status)
 	require.Equal(t, "try-later", got.Header.Get("Idempotency-Error"))
 	require.Equal(t, "1", got.Header.Get("Retry-After"))
-	require.Contains(t, got.body, "has not reached it")
-	require.Equal(t, http.StatusBadGateway, f.send(t, http.MethodPost, "/", "").StatusCode, "without a key")
+	require.Contains(t, got.Body, "has not reached it")
+	require.Equal(t, http.StatusBadGateway, f.send(t, http.MethodPost, "/", "").Status, "without a key")
 
 	back, err := net.Listen("tcp", addr)
 	require.NoError(t, err)
@@ -227,6 +226,6 @@ func TestServiceThatIsAwayHasDoneNothing(t *testing.T) {
 		return err == nil
 	})
 	again := f.send(t, http.MethodPost, "/", "k")
-	require.Equal(t, http.StatusCreated, again.StatusCode)
+	require.Equal(t, http.StatusCreated, again.Status)
 	require.Empty(t, again.Header.Get("Idempotent-Replayed"))
 }
