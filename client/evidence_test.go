@@ -45,11 +45,11 @@ func TestEvidenceOfAnHTTPTransport(t *testing.T) {
 
 	// A base of another kind may have sent it before it failed to connect.
 	base := answering(answer{err: &net.OpError{Op: "dial", Err: errors.New("refused")}})
-	err := fails(t, newTransport(t, base, quick), post(t.Context(), place, "{}"), client.ErrOutcomeUnknown)
+	fails(t, newTransport(t, base, quick), post(t.Context(), place, "{}"), client.ErrOutcomeUnknown)
 
 	// The certificate of the server is not known here.
 	s := serveTLS(t)
-	_, err = send(newTransport(t, newBase(t), quick), post(t.Context(), s, "{}"))
+	_, err := send(newTransport(t, newBase(t), quick), post(t.Context(), s, "{}"))
 	require.NotErrorIs(t, err, client.ErrOutcomeUnknown)
 	require.Len(t, failure(t, err).Attempts, 1)
 }

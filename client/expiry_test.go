@@ -62,7 +62,8 @@ func TestKeyIsNotSentAgainPastItsExpiry(t *testing.T) {
 			}
 			base := answering(answers...)
 			start := time.Now()
-			err := fails(t, patient(t, base, tt.options...), post(t.Context(), place, "{}"), client.ErrKeyExpired)
+			_, err := send(patient(t, base, tt.options...), post(t.Context(), place, "{}"))
+			require.ErrorIs(t, err, client.ErrKeyExpired)
 			require.ErrorIs(t, err, client.ErrOutcomeUnknown)
 			require.Equal(t, client.ReasonTTL, failure(t, err).Reason)
 			require.Less(t, time.Since(start)-tt.want, time.Second)
@@ -263,7 +264,8 @@ func TestIntentThatIsTooOldIsNotSent(t *testing.T) {
 	transport := newTransport(t, base, client.WithTTL(time.Hour))
 	old := client.Intent{Key: "k", Since: time.Now().Add(-time.Hour), Resumed: true}
 	body := &countedBody{Reader: once("{}")}
-	err := fails(t, transport, request(old.Context(t.Context()), "POST", place, body), client.ErrKeyExpired)
+	_, err := send(transport, request(old.Context(t.Context()), "POST", place, body))
+	require.ErrorIs(t, err, client.ErrKeyExpired)
 	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
 	require.Equal(t, client.ReasonTTL, failure(t, err).Reason)
 	require.Empty(t, base.requests())

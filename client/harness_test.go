@@ -215,12 +215,11 @@ func answered(t testing.TB, transport http.RoundTripper, r *http.Request) reply 
 	return got
 }
 
-// fails sends a request that must end with an error, and returns that.
-func fails(t testing.TB, transport http.RoundTripper, r *http.Request, want error) error {
+// fails sends a request that must end with an error.
+func fails(t testing.TB, transport http.RoundTripper, r *http.Request, want error) {
 	t.Helper()
 	_, err := send(transport, r)
 	require.ErrorIs(t, err, want)
-	return err
 }
 
 // failure returns the *client.Error in err.

@@ -95,7 +95,8 @@ func TestBreakerThatOpensInBetween(t *testing.T) {
 		b.refuse = true
 		return nil, errors.New("reset")
 	}})
-	err := fails(t, newTransport(t, base, client.WithBreaker(b), quick), post(context.Background(), place, "{}"), errOpen)
+	_, err := send(newTransport(t, base, client.WithBreaker(b), quick), post(context.Background(), place, "{}"))
+	require.ErrorIs(t, err, errOpen)
 	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
 	e := failure(t, err)
 	require.Equal(t, client.ReasonBreaker, e.Reason)
