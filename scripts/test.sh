@@ -36,8 +36,6 @@ packages=$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}
 mapfile -t plain < <(grep -E "$computes" <<<"$packages" | tac)
 mapfile -t race < <(grep -vE "$computes" <<<"$packages" | tac)
 race=("${race[-1]}" "${race[@]::${#race[@]}-1}")
-# Half of their time, they wait for servers and leases.
-waiting=-p=$(($(getconf _NPROCESSORS_ONLN) * 3 / 2))
 
 ran=() # but for those of which more runs with Redis
 if [ $# -eq 0 ] && [ -s "${README_EVENTS:-}" ]; then
@@ -54,7 +52,7 @@ trap 'rm -f "$said"' EXIT
 	[ ${#ran[@]} -eq 0 ] || printf '"Package":"%s"\n' "${ran[@]}" | grep -F -f - "$README_EVENTS"
 	go test -json -vet=off -timeout 10m "$@" "${plain[@]}" || rc=$?
 	# Most heaps are small, and the detector makes their collection costly: with fewer of them, tests take a tenth less.
-	GOGC=400 go test -json -vet=off -race -gcflags='modernc.org/...=-race=false' "$waiting" -shuffle=on -timeout 15m "$@" "${race[@]}" || rc=$?
+	GOGC=400 go test -json -vet=off -race -gcflags='modernc.org/...=-race=false' -shuffle=on -timeout 15m "$@" "${race[@]}" || rc=$?
 	exit "$rc"
 } | tee "$said" | "${summary[@]}" || failed=1
 
