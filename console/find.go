@@ -2,11 +2,9 @@ package console
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
-	"regexp"
 	"strings"
 
 	"example.com/idempotency"
@@ -94,7 +92,7 @@ func (v *visit) findAny(text string) error {
 			return err
 		}
 	}
-	if _, isTrace := traceOf(text); isTrace {
+	if _, isTrace := inspect.TraceOf(text); isTrace {
 		return v.findTrace(text)
 	}
 	if unable != nil {
@@ -189,21 +187,9 @@ func (p *findPage) sum(has, have, what, nothing string) string {
 	return says + "."
 }
 
-var traces = regexp.MustCompile(`^(?:00-)?([0-9a-f]{32})(?:-[0-9a-f]{16}-[0-9a-f]{2})?$`)
-
-// traceOf returns the trace that a text names: by its ID, or as a traceparent.
-func traceOf(text string) (id [16]byte, ok bool) {
-	m := traces.FindStringSubmatch(strings.ToLower(strings.TrimSpace(text)))
-	if m == nil {
-		return id, false
-	}
-	_, err := hex.Decode(id[:], []byte(m[1]))
-	return id, err == nil && id != [16]byte{}
-}
-
 // findTrace finds runs of a trace among what waits for somebody. No store has an index of traces.
 func (v *visit) findTrace(text string) error {
-	id, ok := traceOf(text)
+	id, ok := inspect.TraceOf(text)
 	if !ok {
 		return unfinished("Give the ID of a trace, which has 32 hexadecimal digits and not only zeros, or a traceparent.")
 	}
@@ -216,7 +202,7 @@ func (v *visit) findTrace(text string) error {
 			return err
 		}
 		for _, i := range looked {
-			if ran(i, id) {
+			if inspect.Ran(i, id) {
 				of = append(of, i)
 			}
 		}
@@ -232,16 +218,6 @@ func (v *visit) findTrace(text string) error {
 // whyNoTrace says which records are looked at.
 const whyNoTrace = " Looked at %s that are held, or in flight on routes that hold, and at no others: " +
 	"no store finds by traces. The span of a request names any record, as idempotency.record."
-
-// ran reports whether a run of a record belongs to a trace.
-func ran(i idempotency.RecordInfo, trace [16]byte) bool {
-	for _, run := range i.Runs {
-		if run.Trace.TraceID == trace {
-			return true
-		}
-	}
-	return i.Trace.TraceID == trace
-}
 
 // showFound shows what was found. A browser is led to what is the only one.
 func (v *visit) showFound(p *findPage) error {

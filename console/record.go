@@ -155,7 +155,7 @@ func (v *visit) answer(r *inspect.Ruling) (*inspect.ShownAnswer, error) {
 	if !v.actor.ReadAnswers {
 		return nil, &problem{status: http.StatusForbidden, says: "You may not see recorded answers."}
 	}
-	recorded, err := inspect.ReadAnswer(v.r.Context(), r.Guard, r.Info.Record)
+	recorded, err := inspect.ReadAnswer(v.r.Context(), r.Guard, r.Info.Record, v.actor.Name)
 	if err != nil {
 		return nil, err
 	}

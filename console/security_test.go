@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/inspect"
 	"example.com/idempotency/store"
@@ -137,6 +138,11 @@ func TestRedact(t *testing.T) {
 		require.Contains(t, got, "****")
 		require.NotContains(t, got, "4242")
 	}
+	// Each reading is told.
+	require.Equal(t, 2, s.events.Count(event.AnswerRead))
+	all := s.events.All()
+	require.Equal(t, "ada", all[len(all)-1].Actor)
+	require.Contains(t, s.log.String(), "recorded answer read")
 	require.Contains(t, s.post("POST /orders", "order-78", broken).Body.String(), "4242", "retries get what was recorded")
 }
 

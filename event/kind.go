@@ -62,6 +62,9 @@ const (
 	// what was seen and the decision. OperationID, Route, Age and Trace are those of the record,
 	// if it could be read.
 	Forgotten Kind = "forgotten"
+	// AnswerRead: somebody has read a recorded answer, through package console. Actor says who. OperationID, Route,
+	// Attempt, Status, Size and Age are those of the record.
+	AnswerRead Kind = "answer-read"
 	// FailOpen: the store was unavailable and the handler ran unprotected,
 	// because of idempotency.WithFailOpen. Err is the store's error.
 	FailOpen Kind = "fail-open"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"slices"
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/inspect"
@@ -138,6 +139,16 @@ func (s *source) Find(ctx context.Context, f idempotency.Finding) ([]inspect.Rec
 	}
 	infos, next, err := inspect.LookPage(ctx, pages, func(string) *idempotency.Guard { return g }, store.Query{Limit: f.Limit, Cursor: f.Cursor})
 	return recordsOf(infos), next, err
+}
+
+func (s *source) OfTrace(ctx context.Context, trace [16]byte, cursor string) (found []inspect.Record, next string, err error) {
+	g, err := guard(s.records)
+	if err != nil {
+		return nil, "", err
+	}
+	infos, next, err := inspect.LookPage(ctx, timely{s.records}.List, func(string) *idempotency.Guard { return g },
+		store.Query{Holding: true, Limit: 100, Cursor: cursor})
+	return recordsOf(slices.DeleteFunc(infos, func(i idempotency.RecordInfo) bool { return !inspect.Ran(i, trace) })), next, err
 }
 
 func (s *source) Decide(ctx context.Context, o inspect.Order) (inspect.Decision, error) {

@@ -13,9 +13,10 @@ func (a *app) find() *cobra.Command {
 	var k idempotency.Key
 	var shared bool
 	var f idempotency.Finding
+	var trace string
 	cmd := &cobra.Command{
-		Use: "find (--scope S | --shared) --key K | --reference R | --tenant T", Args: cobra.NoArgs,
-		Short: "Find the record of a client's key, or those of an order number or a tenant",
+		Use: "find (--scope S | --shared) --key K | --reference R | --tenant T | --trace T", Args: cobra.NoArgs,
+		Short: "Find the record of a client's key, or those of an order number, a tenant or a trace",
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&k.Scope, "scope", "", `whose key it is, as the guard's ScopeFunc returns it; \0 at its beginning stands for a zero byte`)
@@ -23,13 +24,17 @@ func (a *app) find() *cobra.Command {
 	flags.StringVar(&k.Value, "key", "", "the key, as the client has sent it, without quotes")
 	flags.StringVar(&f.Reference, "reference", "", "an order number, for example, on routes with idempotency.WithReference")
 	flags.StringVar(&f.Scope, "tenant", "", "all records of this scope, on routes with idempotency.WithFindableScope")
+	flags.StringVar(&trace, "trace", "", "the runs of this trace among held records and runs in flight on routes that hold: an ID, or a traceparent")
 	a.target.secretFlag(flags)
-	flags.IntVar(&f.Limit, "limit", 50, "how many, with --reference or --tenant")
+	flags.IntVar(&f.Limit, "limit", 50, "how many, with --reference, --tenant or --trace")
 	flags.StringVar(&f.Cursor, "cursor", "", "where to go on")
-	cmd.MarkFlagsOneRequired("key", "reference", "tenant")
-	cmd.MarkFlagsMutuallyExclusive("key", "reference", "tenant")
-	cmd.MarkFlagsMutuallyExclusive("scope", "shared", "reference", "tenant")
+	cmd.MarkFlagsOneRequired("key", "reference", "tenant", "trace")
+	cmd.MarkFlagsMutuallyExclusive("key", "reference", "tenant", "trace")
+	cmd.MarkFlagsMutuallyExclusive("scope", "shared", "reference", "tenant", "trace")
 	cmd.RunE = a.on(func(ctx context.Context, d desk, _ []string) error {
+		if trace != "" {
+			return a.findTrace(ctx, d, trace, f.Limit, f.Cursor)
+		}
 		if f.Reference == "" && f.Scope == "" {
 			return a.findKey(ctx, d, k, shared)
 		}
@@ -40,6 +45,17 @@ func (a *app) find() *cobra.Command {
 		}, "Nothing is found: no such request has come, its record has ended, or its route says nothing to be found by.", "idem why RECORD says what happened.")
 	})
 	return cmd
+}
+
+// findTrace shows the runs of a trace among what waits for somebody: no store has an index of traces.
+func (a *app) findTrace(ctx context.Context, d desk, trace string, limit int, cursor string) error {
+	id, ok := inspect.TraceOf(trace)
+	if !ok {
+		return usage("--trace is the ID of a trace, which has 32 hexadecimal digits and not only zeros, or a traceparent")
+	}
+	return a.listPages(limit, cursor, func(_ int, cursor string) ([]inspect.Record, string, error) { return d.OfTrace(ctx, id, cursor) },
+		"Nothing is found among held records and runs in flight on routes that hold. The span of a request names any record, as idempotency.record, and so does each line of the log.",
+		"idem why RECORD says what happened.")
 }
 
 // findKey shows the record of a key.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/adapter"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/inspect"
 )
 
@@ -68,4 +71,26 @@ func TestFindWithASecret(t *testing.T) {
 	s.post("POST /orders", "order-77", created)
 	require.Equal(t, []string{s.name("order-77")}, foundBy(t, p, "--tenant", "alice", "--secret-file", secret))
 	require.Empty(t, foundBy(t, p, "--tenant", "alice"))
+}
+
+// The runs of a trace are found among what waits for somebody, also by a traceparent.
+func TestFindOfATrace(t *testing.T) {
+	t.Parallel()
+	for store, make := range places {
+		t.Run(store, func(t *testing.T) {
+			t.Parallel()
+			p := make(t)
+			var now event.TraceContext
+			s := serve(t, p.records, adapter.WithTraceContext(func(context.Context) event.TraceContext { return now }))
+			for trace, key := range []string{"payout-0", "payout-1", "payout-2"} {
+				now = event.TraceContext{TraceID: [16]byte{1 + byte(trace)%2}, SpanID: [8]byte{1}}
+				s.post("POST /payouts", key, broken, hold)
+			}
+			id := strings.Repeat("0", 30)
+			require.ElementsMatch(t, []string{s.name("payout-0"), s.name("payout-2")}, foundBy(t, p, "--trace", "01"+id))
+			require.Equal(t, []string{s.name("payout-1")}, foundBy(t, p, "--trace", "00-02"+id+"-0100000000000000-01"))
+			require.Empty(t, foundBy(t, p, "--trace", "03"+id))
+			require.Equal(t, inspect.ExitUsage, p.idem(t, "find", "--trace", "payout").code)
+		})
+	}
 }

@@ -55,9 +55,9 @@ func (e *Engine) Lookup(ctx context.Context, k intent.Key) (Found, error) {
 // TTL is how long an answer is recorded.
 func (e *Engine) TTL() time.Duration { return e.rules.TTL }
 
-// Answer returns the recorded answer of a key. Errors: those of the store; store.ErrNotFound also if there is
-// a record, and no answer.
-func (e *Engine) Answer(ctx context.Context, k intent.Key) (answer.Answer, error) {
+// Answer returns the recorded answer of a key to somebody, and reports that. Errors: those of the store;
+// store.ErrNotFound also if there is a record, and no answer.
+func (e *Engine) Answer(ctx context.Context, k intent.Key, actor string) (answer.Answer, error) {
 	_, rec, err := e.get(ctx, k)
 	if err == nil {
 		_, rec, err = e.read(ctx, k, storeTimeout+sizeTime(rec.Size), store.Inspector.GetAnswer)
@@ -68,7 +68,15 @@ func (e *Engine) Answer(ctx context.Context, k intent.Key) (answer.Answer, error
 	case rec.State != store.Completed:
 		return answer.Answer{}, store.ErrNotFound
 	}
-	return e.rules.Seals.OpenAnswer(rec.Answer, k.Name(), rec.Fingerprint, nil)
+	a, err := e.rules.Seals.OpenAnswer(rec.Answer, k.Name(), rec.Fingerprint, nil)
+	if err == nil {
+		k = e.identify(ctx, k, rec)
+		e.access(ctx, k, rec.Label).Observe(event.Event{
+			Kind: event.AnswerRead, OperationID: e.rules.Derivation.ID(k, rec.Fingerprint), Attempt: rec.Attempt, Actor: actor,
+			Status: a.Status, Size: int64(len(a.Body)), Age: rec.Age,
+		})
+	}
+	return a, err
 }
 
 // access returns what an operator's look at a record, or a decision about it, reports by.

@@ -2,6 +2,8 @@ package inspect
 
 import (
 	"context"
+	"encoding/hex"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -66,4 +68,27 @@ func ScopeNamed(text string) string {
 		return "\x00" + rest
 	}
 	return text
+}
+
+// traces are what a trace may be named by: its ID, or a traceparent.
+var traces = regexp.MustCompile(`^(?:00-)?([0-9a-f]{32})(?:-[0-9a-f]{16}-[0-9a-f]{2})?$`)
+
+// TraceOf returns the trace that a text names: by its ID, or as a traceparent.
+func TraceOf(text string) (id [16]byte, ok bool) {
+	m := traces.FindStringSubmatch(strings.ToLower(strings.TrimSpace(text)))
+	if m == nil {
+		return id, false
+	}
+	_, err := hex.Decode(id[:], []byte(m[1]))
+	return id, err == nil && id != [16]byte{}
+}
+
+// Ran reports whether a run of a record belongs to a trace.
+func Ran(i idempotency.RecordInfo, trace [16]byte) bool {
+	for _, run := range i.Runs {
+		if run.Trace.TraceID == trace {
+			return true
+		}
+	}
+	return i.Trace.TraceID == trace
 }

@@ -31,9 +31,9 @@ type RecordedAnswer struct {
 	Body   []byte
 }
 
-// ReadAnswer returns the recorded answer of a record.
-func ReadAnswer(ctx context.Context, g *idempotency.Guard, name string) (RecordedAnswer, error) {
-	a, err := g.Hook().Engine().Answer(ctx, intent.Key{Record: name})
+// ReadAnswer returns the recorded answer of a record to an actor, which is an [event.AnswerRead].
+func ReadAnswer(ctx context.Context, g *idempotency.Guard, name, actor string) (RecordedAnswer, error) {
+	a, err := g.Hook().Engine().Answer(ctx, intent.Key{Record: name}, actor)
 	return recordedAnswer(&a), err
 }
 

@@ -22,6 +22,7 @@ var lines = map[event.Kind]line{
 	event.HoldEnding:       {slog.LevelError, "idempotency: held key becomes free unresolved"},
 	event.Resolved:         {slog.LevelInfo, "idempotency: held key resolved"},
 	event.Forgotten:        {slog.LevelInfo, "idempotency: record forgotten"},
+	event.AnswerRead:       {slog.LevelInfo, "idempotency: recorded answer read"},
 	event.FailOpen:         {slog.LevelError, "idempotency: store unavailable, handler runs unprotected"},
 	event.StoreError:       {slog.LevelWarn, "idempotency: store call failed"},
 	event.LeaseLost:        {slog.LevelWarn, "idempotency: lease lost"},

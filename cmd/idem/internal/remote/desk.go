@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"encoding/hex"
 	"net/http"
 	"net/url"
 	"path"
@@ -149,6 +150,15 @@ func (c *Client) Find(ctx context.Context, f idempotency.Finding) ([]inspect.Rec
 	} else {
 		form.Set("tenant", scope(f.Scope))
 	}
+	var found inspect.Found
+	err := c.do(ctx, &call{path: "find", form: form}, "found", &found)
+	return found.Records, found.Next, err
+}
+
+// OfTrace returns the next records with a run of a trace among those that wait for somebody, and where to go on.
+func (c *Client) OfTrace(ctx context.Context, trace [16]byte, cursor string) ([]inspect.Record, string, error) {
+	form := page(50, cursor)
+	form.Set("trace", hex.EncodeToString(trace[:]))
 	var found inspect.Found
 	err := c.do(ctx, &call{path: "find", form: form}, "found", &found)
 	return found.Records, found.Next, err
