@@ -11,7 +11,7 @@ func (rec *Recorder) Bypassed() (past, sure bool) {
 		return w.Bypassed(), true
 	}
 	outer := rec.w.Header()
-	return len(outer) > len(rec.before) && (outer["Content-Type"] != nil || outer["Location"] != nil), false
+	return len(outer) > int(rec.outerFields) && (outer["Content-Type"] != nil || outer["Location"] != nil), false
 }
 
 // Late reports whether a handler that was silent has written since.

@@ -42,7 +42,7 @@ func (d *headerDiff) take(before, outer, after http.Header, informed bool) {
 			d.rules.nominate(values)
 		}
 		was, ok := before[name]
-		if ok && name != d.rules.echo {
+		if ok {
 			kept++
 		}
 		if ok && slices.Equal(values, was) || d.rules.isOwn(name) {
@@ -68,9 +68,6 @@ func (d *headerDiff) take(before, outer, after http.Header, informed bool) {
 		default:
 			d.recorded = append(d.recorded, f)
 		}
-	}
-	if _, ok := before[d.rules.echo]; ok {
-		kept++
 	}
 	if kept == len(before) { // to count is faster than to walk through the map
 		return

@@ -22,7 +22,7 @@ type Recorder struct {
 	limit   int64
 	witness Witness
 
-	before      http.Header // what outer handlers had set before the run
+	before      http.Header // what outer handlers had set before the run, without the caller's own field
 	header      http.Header // the handler's view, with copies of the outer handlers' fields
 	mode        mode
 	wroteHeader bool
@@ -32,11 +32,12 @@ type Recorder struct {
 	late        bool // and has written since
 	second      int  // a status of 500 or above behind the handler's own answer; rather not 504
 	clientGone  bool
-	held        bool // nothing is sent before the caller responds
-	overLimit   bool // and the answer has outgrown its limit, and is gone
-	wide        bool // the header alone is too large to be kept
-	judged      bool // Written will be called
-	typed       bool // the header, as it was written, leaves no type to detect
+	held        bool  // nothing is sent before the caller responds
+	overLimit   bool  // and the answer has outgrown its limit, and is gone
+	wide        bool  // the header alone is too large to be kept
+	judged      bool  // Written will be called
+	typed       bool  // the header, as it was written, leaves no type to detect
+	outerFields int32 // how many outer handlers and the caller have set
 	status      int
 	declared    int64 // the handler's Content-Length, or -1
 	written     int64
@@ -96,17 +97,18 @@ func (rec *Recorder) Init(w http.ResponseWriter, method string, set Settings, la
 	rec.diff.rules = rulesOf(&set)
 	rec.diff.recorded = rec.fields[:0]
 	outer := w.Header()
+	rec.outerFields = int32(len(outer))
 	rec.header = make(http.Header, len(outer)+2)
-	if len(outer) == 0 {
-		return
-	}
-	rec.before = make(http.Header, len(outer))
 	for name, values := range outer {
+		if name == set.Echo {
+			continue
+		}
+		if rec.before == nil {
+			rec.before = make(http.Header, len(outer))
+		}
 		n := len(values)
 		both := append(append(make([]string, 0, 2*n), values...), values...) // either may be changed in place
-		if rec.before[name] = both[:n:n]; name != set.Echo {
-			rec.header[name] = both[n:]
-		}
+		rec.before[name], rec.header[name] = both[:n:n], both[n:]
 	}
 }
 
