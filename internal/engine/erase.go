@@ -53,8 +53,9 @@ func (e *Engine) Erase(ctx context.Context, scope string, held bool, d Decision)
 // A Sparing is why a record is not erased.
 type Sparing int
 
+// Why, or that it is erased.
 const (
-	Doomed   Sparing = iota // it is
+	Doomed   Sparing = iota
 	InFlight                // it is in flight
 	InDoubt                 // nobody knows whether its run, or one of its steps, has had an effect
 )

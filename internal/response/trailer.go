@@ -27,8 +27,9 @@ func (rec *Recorder) takeTrailers() {
 	}
 	for name, values := range rec.header {
 		plain, ok := strings.CutPrefix(name, http.TrailerPrefix)
-		was, outer := rec.before[name] // what outer handlers have set is theirs
-		if ok && !(outer && slices.Equal(values, was)) && !rec.diff.rules.isOwn(plain) {
+		was, outer := rec.before[name]
+		theirs := outer && slices.Equal(values, was)
+		if ok && !theirs && !rec.diff.rules.isOwn(plain) {
 			trailers = append(trailers, answer.Field{Name: name, Values: slices.Clone(values)})
 		}
 	}
