@@ -56,8 +56,8 @@ type Sparing int
 // Why, or that it is erased.
 const (
 	Doomed   Sparing = iota
-	InFlight                // it is in flight
-	InDoubt                 // nobody knows whether its run, or one of its steps, has had an effect
+	InFlight         // it is in flight
+	InDoubt          // nobody knows whether its run, or one of its steps, has had an effect
 )
 
 // Spares returns whether a record is to be left. Of what was found, it reads the steps.
