@@ -6,11 +6,11 @@ import (
 	"net/http"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
-	"example.com/idempotency/internal/guardtest"
 )
 
 // TemporaryFiles requires that those of a form are gone after its request, whatever the guard has done with it. The
@@ -56,6 +56,6 @@ func TemporaryFiles(t *testing.T, serve func(t testing.TB, guard *idempotency.Gu
 		require.Eventually(t, func() bool {
 			_, err := os.Stat(path)
 			return os.IsNotExist(err)
-		}, guardtest.Patience, guardtest.Patience/10_000, name)
+		}, time.Minute, time.Millisecond, name)
 	}
 }
