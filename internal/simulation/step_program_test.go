@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -250,13 +251,18 @@ func (w *world) request(p *programProcess) (string, error) {
 	return got.Body, nil
 }
 
+// settling reports whether a process that lives has a run which it could not tell the store of yet.
+func (w *world) settling() bool {
+	return slices.ContainsFunc(w.all, func(p *programProcess) bool { return !p.dead && p.guard.Stats().Pending > 0 })
+}
+
 // handle is the program: its steps one after another, in some programs the first two at
 // once. Its answer is what the steps returned.
 func (w *world) handle(ctx context.Context, p *programProcess) (string, error) {
 	op, _ := idempotency.FromContext(ctx)
 	w.mu.Lock()
 	w.seen.runs++
-	if w.sending > 1 {
+	if w.sending > 1 || w.settling() {
 		w.excuse(nil) // a run begins beside one whose record is lost
 	}
 	reached := make(map[string]bool)
