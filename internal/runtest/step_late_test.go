@@ -3,6 +3,7 @@ package runtest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -123,4 +124,33 @@ func TestStepIsNotRepeatedByAStoreThatWentBack(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A step that waits for its turn, because others are in hand, does not begin when its run has ended meanwhile.
+func TestStepDoesNotGetItsTurnAfterItsRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		goOn, last := make(chan struct{}), make(chan error, 1)
+		begun := false
+		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			for i := range 8 { // as many as may be in hand at once
+				go func() {
+					_, _ = idempotency.Step(r.Context(), fmt.Sprint("charge ", i), func(context.Context) (int, error) { <-goOn; return 1, nil })
+				}()
+			}
+			synctest.Wait()
+			go func() {
+				ctx := context.WithoutCancel(r.Context()) // whose end would be enough
+				_, err := idempotency.Step(ctx, "mail", func(context.Context) (int, error) { begun = true; return 1, nil })
+				last <- err
+			}()
+			synctest.Wait()
+			w.WriteHeader(http.StatusInternalServerError)
+		})
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, guardtest.NewStepFaultStore()).Handler(h))
+		s.Do(t, guardtest.Call{Key: "k"})
+		close(goOn)
+		require.ErrorIs(t, <-last, idempotency.ErrStepMisuse)
+		require.False(t, begun)
+	})
 }
