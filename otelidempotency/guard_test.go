@@ -92,7 +92,7 @@ func TestStoreCallsAreMeasured(t *testing.T) {
 type slow struct{ *idempotency.MemoryStore }
 
 func (s slow) Claim(ctx context.Context, key string, c store.Claim) (store.Record, error) {
-	time.Sleep(700 * time.Millisecond)
+	time.Sleep(700 * time.Millisecond) // of the bubble
 	return s.MemoryStore.Claim(ctx, key, c)
 }
 
@@ -150,7 +150,7 @@ type listing struct {
 }
 
 func (l listing) List(ctx context.Context, q store.Query) (store.Page, error) {
-	time.Sleep(time.Millisecond)
+	time.Sleep(time.Millisecond) // of the bubble
 	switch {
 	case q.Holding && l.held != nil:
 		return l.held()

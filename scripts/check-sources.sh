@@ -12,11 +12,17 @@ if [ -n "$unformatted" ]; then
 	failed=1
 fi
 
-# In files with synctest or guardtest.Bubble, and in these folders, the tests run in bubbles, where the clock is controlled: a sleep takes
-# no time. The others are of tests with servers, processes and kernels, whose clock is the machine's.
-naps=$(git grep -LE 'testing/synctest|guardtest\.Bubble' -- '*_test.go' ':!internal/simulation' ':!internal/policytest' ':!store/storetest' |
-	xargs grep -n 'time\.Sleep(' | grep -v 'of the bubble' || true)
-most=30
+# In functions with synctest or a Bubble, and in these folders, the tests run in bubbles, where the clock is controlled: a
+# sleep takes no time. Functions that those call say so on the line, "of the bubble". The others are of tests with servers,
+# processes and kernels, whose clock is the machine's.
+# shellcheck disable=SC2016 # $0 is awk's
+naps=$(git ls-files '*_test.go' ':!internal/simulation' ':!internal/policytest' ':!store/storetest' | xargs awk '
+	/^func /                                       { lines = ""; bubble = 0 }
+	/synctest\.|Bubble/                            { bubble = 1 }
+	/time\.Sleep\(/ && !/of the bubble/            { lines = lines FILENAME ":" FNR ":" $0 "\n" }
+	/^}/ && lines != "" && !bubble                 { printf "%s", lines }
+	/^}/                                           { lines = ""; bubble = 0 }')
+most=31
 if grep -v ' // ' <<<"$naps" || [ "$(wc -l <<<"$naps")" -gt "$most" ]; then
 	printf '%s\n' "tests wait for the thing itself. Where they must sleep in real time, a comment on the line says why, and at most $most do:" "$naps"
 	failed=1

@@ -219,13 +219,13 @@ func boundsFurtherAttempts(t *testing.T, tenant uint64, lapse bool, answer int) 
 	begun := try(keys, 0)
 	require.Less(t, begun, len(keys))
 	keys = keys[:begun]
-	time.Sleep(time.Hour) // the leases end
+	time.Sleep(time.Hour) // the leases end, of the bubble
 	if answer > 0 {
 		require.Positive(t, try(keys, answer)) // the first goes beyond the limit
 	} else {
 		for range 5 {
 			begun = try(keys, 0)
-			time.Sleep(time.Hour)
+			time.Sleep(time.Hour) // of the bubble
 		}
 		require.Zero(t, begun)
 	}

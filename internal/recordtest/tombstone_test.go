@@ -61,7 +61,7 @@ func newLeft(t *testing.T, status int, opts ...idempotency.Option) *left {
 	}, opts...)...)
 	l.server = guardtest.ServeRecorder(t, l.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(l.status) })))
 	l.server.Do(t, guardtest.Call{Key: "k"})
-	time.Sleep(time.Minute)
+	time.Sleep(time.Minute) // of the bubble
 	return l
 }
 

@@ -150,7 +150,7 @@ func TestLeaderTakesOverAndOthersWaitOn(t *testing.T) {
 		runInDeadProcess(t, shared)
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 			op, _ := idempotency.FromContext(r.Context())
-			time.Sleep(time.Minute)
+			time.Sleep(time.Minute) // of the bubble
 			_, _ = io.WriteString(w, string(rune('0'+op.Attempt())))
 		}}
 		p, begun := start(t, shared, h), time.Now()
@@ -169,7 +169,7 @@ func TestWaitersDoNotRepeatAFailure(t *testing.T) {
 		t.Run(http.StatusText(status), func(t *testing.T) {
 			onEachWakeup(t, func(t *testing.T, _ bool, start startFunc) {
 				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
-					time.Sleep(time.Minute) // longer than a lease
+					time.Sleep(time.Minute) // longer than a lease, of the bubble
 					if run == 1 {
 						w.WriteHeader(status)
 					}

@@ -51,7 +51,7 @@ var waysToAnAnswer = map[string]func(t *testing.T, opts ...idempotency.Option) g
 		}), opts...)
 		owner.Store.On("renew", guardtest.Always(guardtest.Deaf(asleep)))
 		done := owner.Start(t, guardtest.Call{Key: "k"})
-		time.Sleep(guardtest.LeaseTime)
+		time.Sleep(guardtest.LeaseTime) // of the bubble
 		guardtest.NewProcess(t, shared, recordedIn(0)).Do(t, guardtest.Call{Key: "k"})
 		close(asleep)
 		return <-done
@@ -60,7 +60,7 @@ var waysToAnAnswer = map[string]func(t *testing.T, opts ...idempotency.Option) g
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), recordedIn(0), opts...)
 		p.Store.On("complete", guardtest.First(20, guardtest.Refuse))
 		require.Equal(t, "recorded", p.Do(t, guardtest.Call{Key: "k"}).Body, "a run is not a replay")
-		time.Sleep(time.Hour)
+		time.Sleep(time.Hour) // of the bubble
 		return p.Do(t, guardtest.Call{Key: "k"})
 	},
 	"that a resolver found out": func(t *testing.T, opts ...idempotency.Option) guardtest.Reply {
@@ -80,7 +80,7 @@ var waysToAnAnswer = map[string]func(t *testing.T, opts ...idempotency.Option) g
 // recordedIn returns a handler that gives that answer after d.
 func recordedIn(d time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		time.Sleep(d)
+		time.Sleep(d) // of the bubble
 		w.Header().Set("Location", "/recorded")
 		w.WriteHeader(http.StatusCreated)
 		_, _ = io.WriteString(w, "recorded")

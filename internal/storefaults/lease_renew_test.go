@@ -88,7 +88,7 @@ type lateStore struct {
 func (lateStore) ObeysContext() bool { return true }
 
 func (s lateStore) Renew(ctx context.Context, name string, o store.Owner) error {
-	time.Sleep(s.late)
+	time.Sleep(s.late) // of the bubble
 	return s.Store.Renew(context.WithoutCancel(ctx), name, o)
 }
 

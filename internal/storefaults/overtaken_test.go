@@ -126,7 +126,7 @@ func refusesOvertaken(t *testing.T) (first, second *guardtest.Process, done <-ch
 	first.Store.On("renew", guardtest.Always(guardtest.Deaf(asleep)))
 	second = guardtest.NewProcess(t, shared, guardtest.FailsFirst())
 	done = first.Start(t, guardtest.Call{Key: "k"})
-	time.Sleep(guardtest.LeaseTime)
+	time.Sleep(guardtest.LeaseTime) // of the bubble
 	require.Equal(t, http.StatusInternalServerError, second.Do(t, guardtest.Call{Key: "k"}).Status)
 	return first, second, done, func() { close(asleep) }
 }

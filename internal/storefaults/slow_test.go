@@ -39,9 +39,9 @@ func (p *pool) call(ctx context.Context, proceed func() error) error {
 	if p.away.Load() {
 		<-ctx.Done()
 	}
-	time.Sleep(p.service + time.Duration(p.slower.Load()))
+	time.Sleep(p.service + time.Duration(p.slower.Load())) // of the bubble
 	if ctx.Err() != nil {
-		time.Sleep(max(p.service, p.dial))
+		time.Sleep(max(p.service, p.dial)) // of the bubble
 		return ctx.Err()
 	}
 	return proceed()
@@ -244,13 +244,13 @@ func (s *servers) Renew(ctx context.Context, name string, o store.Owner) error {
 // reach takes longer than anybody waits for a server that hangs.
 func (s *servers) reach(name string) error {
 	if s.hangs.Load() && name[len(name)-1]%3 == 0 {
-		time.Sleep(2500 * time.Millisecond)
+		time.Sleep(2500 * time.Millisecond) // of the bubble
 		return guardtest.ErrDown
 	}
 	if s.slow > 0 && name[len(name)-1]%3 == 0 {
-		time.Sleep(s.slow)
+		time.Sleep(s.slow) // of the bubble
 	}
-	time.Sleep(10 * time.Millisecond)
+	time.Sleep(10 * time.Millisecond) // of the bubble
 	return nil
 }
 

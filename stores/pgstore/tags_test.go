@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/store"
 	"example.com/idempotency/stores/pgstore"
 	"example.com/idempotency/stores/pgstore/internal/pgtest"
@@ -18,18 +19,6 @@ func taggedClaim(tags ...store.Tag) store.Claim {
 	c := newClaim()
 	c.Tags = tags
 	return c
-}
-
-// requireFound fails the test unless these records have the tag.
-func requireFound(t *testing.T, s *pgstore.Store, tag store.Tag, want ...string) {
-	t.Helper()
-	page, err := s.Find(t.Context(), tag, store.Query{})
-	require.NoError(t, err)
-	var got []string
-	for _, e := range page.Entries {
-		got = append(got, e.Key)
-	}
-	require.Equal(t, want, got)
 }
 
 // Tags are a part of the claim, and none costs a round trip.
@@ -51,7 +40,7 @@ func TestRoundTripsOfTags(t *testing.T) {
 		claim("warm", late(time.Minute))
 		require.Equal(t, int64(1), wire.Count(func() { claim("new", late(time.Microsecond)) }))
 		require.Equal(t, int64(2), wire.Count(func() { claim("new", late(time.Minute)) }), "as without tags")
-		requireFound(t, s, tag, "new", "warm")
+		guardtest.RequireFound(t, s, tag, "new", "warm")
 	})
 }
 
@@ -79,7 +68,7 @@ func TestOneCommitLeavesTags(t *testing.T) {
 		require.ErrorIs(t, err, store.ErrNotFound)
 		require.NoError(t, end(key, c.Owner))
 	}
-	requireFound(t, s, tag, "completed", "renewed")
+	guardtest.RequireFound(t, s, tag, "completed", "renewed")
 }
 
 // Tags go with their record. A program of an earlier version leaves them, and a sweep removes them later: until then
@@ -122,5 +111,5 @@ func TestSweepRemovesTags(t *testing.T) {
 	sweep(0)
 	sweep(0)
 	requireLeft(2)
-	requireFound(t, s, store.Tag{1}, "stays")
+	guardtest.RequireFound(t, s, store.Tag{1}, "stays")
 }

@@ -8,21 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/store"
 	"example.com/idempotency/stores/sqlitestore"
 )
-
-// requireFound fails the test unless these records have the tag.
-func requireFound(t *testing.T, s *sqlitestore.Store, tag store.Tag, want ...string) {
-	t.Helper()
-	page, err := s.Find(t.Context(), tag, store.Query{})
-	require.NoError(t, err)
-	var got []string
-	for _, e := range page.Entries {
-		got = append(got, e.Key)
-	}
-	require.Equal(t, want, got)
-}
 
 // A run that is one commit leaves its tags with its record, and otherwise none.
 func TestOneCommitLeavesTags(t *testing.T) {
@@ -46,8 +35,8 @@ func TestOneCommitLeavesTags(t *testing.T) {
 		c.Tags[0] = store.Tag{2} // the memory is the caller's again
 		require.NoError(t, end(key, c.Owner))
 	}
-	requireFound(t, s, store.Tag{1}, "completed", "renewed")
-	requireFound(t, s, store.Tag{2})
+	guardtest.RequireFound(t, s, store.Tag{1}, "completed", "renewed")
+	guardtest.RequireFound(t, s, store.Tag{2})
 }
 
 // Tags go with their record, whoever removes it: a program of an earlier version knows of none.
@@ -76,5 +65,5 @@ func TestTagsGoWithTheirRecord(t *testing.T) {
 	var left int
 	require.NoError(t, s.Reader().QueryRow("SELECT count(*) FROM idempotency_records_tags").Scan(&left))
 	require.Equal(t, 2, left)
-	requireFound(t, s, store.Tag{2}, "stays")
+	guardtest.RequireFound(t, s, store.Tag{2}, "stays")
 }

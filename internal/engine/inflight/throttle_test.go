@@ -32,7 +32,7 @@ func lower(t *testing.T, throttle *inflight.Throttle) {
 	quick(throttle)
 	for range 2 {
 		made := enter(t, throttle)
-		time.Sleep(slow)
+		time.Sleep(slow) // of the bubble
 		throttle.Leave(made, slow, true)
 	}
 }
@@ -127,7 +127,7 @@ func TestThrottleOrder(t *testing.T) {
 
 // answer lets answers come, quick and slow ones, and such as never come, while some calls are under way.
 func answer(throttle *inflight.Throttle, soon, slowly, never int) {
-	time.Sleep(slow)
+	time.Sleep(slow) // of the bubble
 	for range soon {
 		quick(throttle)
 	}
