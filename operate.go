@@ -107,8 +107,8 @@ func (g *Guard) Find(ctx context.Context, f Finding) (Findings, error) {
 type Erasing struct {
 	// Scope is whose records they are: see [Finding].
 	Scope string
-	// Held says that held keys are erased, too. Nobody will find out then whether their runs have had an effect, and a retry
-	// repeats it.
+	// Held says that held keys, and those with a step in doubt, are erased, too. Nobody will find out then whether their
+	// runs have had an effect, and a retry repeats it.
 	Held bool
 	// DryRun says that nothing is changed, and nothing reported: what is returned is what would be done.
 	DryRun bool
@@ -118,12 +118,12 @@ type Erasing struct {
 
 // An Erased says what [Guard.Erase] has done. Completed are records with an answer: a retry of their keys runs again.
 // Unanswered are those without, and Held those that were held. InFlight, HeldLeft and Changed were left: the first run, the second
-// are held, and the third have changed while Erase looked at them.
+// are held, or have a step in doubt, and the third have changed while Erase looked at them.
 type Erased struct{ Completed, Unanswered, Held, InFlight, HeldLeft, Changed int }
 
 // Erase forgets all records of a scope, on routes with [WithFindableScope], as [Guard.Forget] forgets one: when a tenant goes,
-// for example, and its answers must not stay. It leaves what runs, what is held unless the Erasing says otherwise, and what comes
-// while it looks; so let the tenant in no more, and repeat it until nothing is left. Records from before the option, or of another
+// for example, and its answers must not stay. It leaves what runs, what is held or has a step in doubt unless the Erasing says otherwise, and
+// what comes while it looks; so let the tenant in no more, and repeat it until nothing is left. Records from before the option, or of another
 // secret, are not found. Each record that was erased is reported as [event.Forgotten], with the decision, and leaves a
 // tombstone as by Forget ([WithTombstones]): let the Reason not name the tenant.
 //

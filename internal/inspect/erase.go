@@ -23,7 +23,7 @@ type Erased struct {
 	Completed  int    `json:"completed" jsonschema:"erased, with an answer: a retry of these keys runs again"`
 	Unanswered int    `json:"unanswered" jsonschema:"erased, without an answer"`
 	Held       int    `json:"held" jsonschema:"erased, although nobody knows whether they have happened"`
-	HeldLeft   int    `json:"held_left" jsonschema:"not erased, because they are held"`
+	HeldLeft   int    `json:"held_left" jsonschema:"not erased, because they are held, or a step is in doubt"`
 	InFlight   int    `json:"in_flight" jsonschema:"not erased, because they run"`
 	Changed    int    `json:"changed" jsonschema:"not erased, because they changed meanwhile"`
 	Seen       string `json:"seen,omitempty" jsonschema:"of a dry run of the console: what an erasing takes as seen"`
