@@ -75,6 +75,10 @@ const (
 	// A store that fails one call in six, whatever its size, gets to three in one answer of 370, and
 	// to six in one of 130,000.
 	maxStrikes = 6
+
+	// lastStrikes is the same during a shutdown. It has little time, and what it leaves unsettled is a run
+	// of which nothing is known: worse than a run without its answer.
+	lastStrikes = 2
 )
 
 // isTooLarge reports whether the last try has failed because the store does not take an
@@ -94,6 +98,9 @@ func (s *settlement) isTooLarge(timeout time.Duration) bool {
 		return false
 	}
 	s.strikes++
+	if s.lease.core.work.Closing() {
+		return s.strikes >= lastStrikes
+	}
 	return s.strikes >= maxStrikes
 }
 

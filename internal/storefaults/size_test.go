@@ -159,6 +159,24 @@ func TestAnswerOutlivesAStoreThatFailsNowAndThen(t *testing.T) {
 	})
 }
 
+// A shutdown has little time. An answer that the store does not take is given up sooner, so that the
+// process leaves no run behind of which nothing is known.
+func TestShutdownGivesUpAnAnswerRatherThanTheRun(t *testing.T) {
+	t.Parallel()
+	guardtest.BubbleOnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
+		h := answeringBytes(2 * mebibyte)
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery, idempotency.WithLimits(idempotency.Limits{ResponseBody: 4 * mebibyte}))
+		p.Store.Throttle(64 << 10)
+		require.Len(t, p.Do(t, guardtest.Call{Key: "k"}).Body, 2*mebibyte)
+
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		require.NoError(t, p.Guard.Shutdown(ctx), "the run is settled")
+		require.Equal(t, 1, p.Events.Count(event.NotKept))
+		require.Zero(t, p.Events.Count(event.RecordingLost))
+	})
+}
+
 // A small answer is not worth giving up: it is recorded as soon as Complete works again.
 func TestSmallAnswerIsKeptWhole(t *testing.T) {
 	t.Parallel()

@@ -66,6 +66,9 @@ func (w *Work) Leave() {
 // Ended is closed when a shutdown has run out of time.
 func (w *Work) Ended() <-chan struct{} { return w.abort }
 
+// Closing reports whether new requests are refused.
+func (w *Work) Closing() bool { return w.n.Load() >= closed }
+
 // Pause sleeps in the background. It reports false when a shutdown has run out of time.
 func (w *Work) Pause(d time.Duration) bool { return Sleep(d, w.abort) }
 
