@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/digest"
@@ -22,7 +23,7 @@ func (rt *route) examine(r *http.Request, body *requestBody, d *decision) (id en
 	fromHeader := rt.set.keyFunc == nil
 	if fromHeader {
 		values := rt.set.keyFields(r.Header)
-		if rt.isNested(r, values) {
+		if rt.isNested(r, values, d) {
 			return id, false
 		}
 		switch present := rt.readKey(values, d); {
@@ -49,6 +50,10 @@ func (rt *route) examine(r *http.Request, body *requestBody, d *decision) (id en
 		}
 		return id, false
 	}
+	if err := frameworks.Message(body.bytes); err != nil && rt.set.binding() != policy.Own {
+		d.refuseFor(err, problem.FingerprintFailed)
+		return id, false
+	}
 	if !fromHeader {
 		switch rt.deriveKey(r, body.bytes, d); {
 		case d.kind == refuse:
@@ -57,8 +62,10 @@ func (rt *route) examine(r *http.Request, body *requestBody, d *decision) (id en
 			rt.reportBypass(r)
 			d.kind, d.body = passRead, body.give()
 			return id, false
-		case rt.nestedRequest(r, d.id):
-			d.kind, d.body = passRead, body.give()
+		case rt.nestedRequest(r, d.id, d):
+			if d.kind == pass {
+				d.kind, d.body = passRead, body.give()
+			}
 			return id, false
 		}
 	}
@@ -74,7 +81,7 @@ func (rt *route) examine(r *http.Request, body *requestBody, d *decision) (id en
 // isNested reports whether a request meets this guard inside its own run, which holds its key
 // already. It comes before every refusal: by what this guard demands besides, the run would
 // be refused in the middle.
-func (rt *route) isNested(r *http.Request, values []string) bool {
+func (rt *route) isNested(r *http.Request, values []string, d *decision) bool {
 	if len(values) == 0 {
 		return false // and no look at the context, for requests without a key
 	}
@@ -86,27 +93,36 @@ func (rt *route) isNested(r *http.Request, values []string) bool {
 		return false
 	}
 	scope, err := rt.scopeOf(r)
-	return err == nil && rt.nestedRequest(r, intent.Key{Scope: scope, Value: value})
+	return err == nil && rt.nestedRequest(r, intent.Key{Scope: scope, Value: value}, d)
 }
 
-func (rt *route) nestedRequest(r *http.Request, id intent.Key) bool {
-	return rt.passesNested(r.Context(), id, r.Method, rt.set.routeOf(r))
+func (rt *route) nestedRequest(r *http.Request, id intent.Key, d *decision) bool {
+	nested, err := rt.passesNested(r.Context(), id, r.Method, rt.set.routeOf(r))
+	if err != nil {
+		d.refuseFor(err, problem.Misplaced)
+	}
+	return nested || err != nil
 }
 
-// passesNested reports whether a run that ctx belongs to holds the key, and says so.
-func (rt *route) passesNested(ctx context.Context, id intent.Key, method, label string) bool {
+// passesNested reports whether a run that ctx belongs to holds the key, and says so. It fails if settings of this
+// guard would be lost.
+func (rt *route) passesNested(ctx context.Context, id intent.Key, method, label string) (bool, error) {
 	op, ok := engine.FromContext(ctx)
 	if !ok {
-		return false
+		return false, nil
 	}
 	name := id.Name()
-	if !op.Holds(rt.engine.Store(), name) {
-		return false
+	rules := op.Holder(rt.engine.Store(), name)
+	if rules == nil {
+		return false, nil
+	}
+	if lost := rt.set.lostIn(rules.Whole.(*settings)); lost != nil {
+		return false, fmt.Errorf("idempotency: a guard stands inside a guard on the same store that has other settings (%s), so its own do nothing: give each route one guard", strings.Join(lost, ", "))
 	}
 	rt.set.rules.Reporter.Observe(ctx, event.Event{
 		Kind: event.Nested, Record: name, Scope: id.Scope, OperationID: op.IntentID(), Method: method, Route: label,
 	})
-	return true
+	return true, nil
 }
 
 // reportBypass reports a request without a key, on a route that does not require one.

@@ -55,6 +55,9 @@ func newGuard(rt *route) *Guard {
 // an invalid option, as http.ServeMux.Handle does on an invalid pattern: the programmer sets
 // up routes at start.
 //
+// The guard of a route takes the place of that of a group: inside of it, it refuses requests with a key, as
+// [Guard.Handler] says.
+//
 // Guards made with With share one set of keys. A key that was used on one route is a
 // mismatch on another, because the path is part of the fingerprint.
 func (g *Guard) With(opts ...Option) *Guard {
@@ -76,7 +79,9 @@ func (g *Guard) With(opts ...Option) *Guard {
 //
 // A route needs one guard. Where next contains another guard on the same store, a request
 // whose scope and key are the same for both passes through the inner one, because it is
-// protected already, whatever its path and payload. That is reported as [event.Nested].
+// protected already, whatever its path and payload. That is reported as [event.Nested]. If the inner guard has
+// settings that would be lost, such as another recovery policy or TTL, it refuses the request with 500
+// [problem.Misplaced] instead, and the log names them.
 //
 // Where a framework would answer past the guard, or go on behind it, the returned handler refuses requests
 // with a key with 500 [problem.Misplaced] before anything runs, and the log names the module to use. Such
@@ -177,7 +182,7 @@ func (h hooked) Passes(ctx context.Context, method, route string, keyed bool) bo
 	return true
 }
 
-func (h hooked) PassesNested(ctx context.Context, route, scope, key string) bool {
+func (h hooked) PassesNested(ctx context.Context, route, scope, key string) (bool, error) {
 	return h.guard.route.passesNested(ctx, intent.Key{Scope: scope, Value: key}, "", cmp.Or(route, h.guard.route.set.rules.Route))
 }
 
@@ -203,7 +208,7 @@ func (h hooked) report(ctx context.Context, e event.Event) {
 
 func (h hooked) Settings() hook.Settings {
 	s := h.guard.route.set
-	a := hook.Settings{KeyHeader: s.header, Unrecorded: slices.Clone(s.dropped), ClientCancel: s.rules.ClientCancel}
+	a := hook.Settings{KeyHeader: s.header, Unrecorded: slices.Clone(s.unrecorded), ClientCancel: s.rules.ClientCancel}
 	need := func(option string, isSet bool) {
 		if isSet {
 			a.NeedHTTP = append(a.NeedHTTP, option)

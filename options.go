@@ -161,7 +161,7 @@ func WithUnrecorded(names ...string) Option {
 	for i, name := range names {
 		canonical[i] = textproto.CanonicalMIMEHeaderKey(name)
 	}
-	return optionFunc(func(s *settings) { s.dropped = canonical })
+	return optionFunc(func(s *settings) { s.unrecorded = canonical })
 }
 
 // WithOutcome sets how the answer of a handler is judged; see [Outcome]. The default
@@ -266,7 +266,7 @@ func (s settings) with(opts []Option) (*settings, error) {
 		}
 	}
 	s.recording = response.Settings{
-		Echo: s.header, Expiry: s.expiryHeader, Limit: s.rules.MaxAnswer, Judged: s.rules.OutcomeChosen, Drop: answer.NamesOf(s.dropped...),
+		Echo: s.header, Expiry: s.expiryHeader, Limit: s.rules.MaxAnswer, Judged: s.rules.OutcomeChosen, Drop: answer.NamesOf(s.unrecorded...),
 	}
 	if resolve := s.resolver; resolve != nil {
 		recording := s.recording

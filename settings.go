@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"example.com/idempotency/internal/answer"
+	"example.com/idempotency/internal/differ"
 	"example.com/idempotency/internal/engine"
 	"example.com/idempotency/internal/keyheader"
 	"example.com/idempotency/internal/response"
@@ -52,7 +53,7 @@ type settings struct {
 	fingerprint                   FingerprintFunc
 	formerFingerprints            []FingerprintFunc
 	maxRequestBody, waitingBytes  int64
-	dropped                       []string          // by WithUnrecorded
+	unrecorded                    []string
 	recording                     response.Settings // what is recorded, by the other settings
 	outcome                       func(int, http.Header) Outcome
 	silence                       Outcome
@@ -104,7 +105,7 @@ func (s *settings) validate() error {
 		"WithLimits: RequestBody %d is not between 1 and %d", s.maxRequestBody, maxBodyLimit)
 	check(s.rules.MaxAnswer > 0 && s.rules.MaxAnswer <= maxBodyLimit,
 		"WithLimits: ResponseBody %d is not between 1 and %d", s.rules.MaxAnswer, maxBodyLimit)
-	for _, name := range s.dropped {
+	for _, name := range s.unrecorded {
 		check(token.Is(name) && name != "Content-Encoding", "WithUnrecorded: %q is not the name of a field that a replay can do without", name)
 	}
 	check(s.outcome != nil, "WithOutcome: nil function")
@@ -162,6 +163,13 @@ func (s *settings) checkStore(st Store) error {
 // routeOf returns what events call the route of a request.
 func (s *settings) routeOf(r *http.Request) string {
 	return cmp.Or(s.rules.Route, r.Pattern)
+}
+
+// lostIn names the settings that do nothing where the guard stands inside a run of another's. Those by which it
+// finds that run or reports are not lost, nor what it demands of a request that the other has accepted.
+func (s *settings) lostIn(outer *settings) []string {
+	return differ.Fields(*s, *outer, "required", "methods", "header", "keyFunc", "strictKeys", "looksOn", "waitingBytes", "maxRequestBody",
+		"Route", "Trace", "Calls", "Reporter", "Whole", "recording", "Hold", "MaxAttempts", "OutcomeChosen", "Resolver")
 }
 
 var errWaitingBytes = errors.New("idempotency: WithLimits: guards that With makes share one waiting room; set WaitingBytes in New")

@@ -47,8 +47,9 @@ func (g Guard) Passes(ctx context.Context, method string, keyed bool) bool {
 
 // PassesNested reports whether ctx belongs to a run that holds the key of a scope already, and if so
 // reports it as [event.Nested]. An adapter then calls the handler without Do, as the handler of a guard
-// does.
-func (g Guard) PassesNested(ctx context.Context, scope, key string) bool {
+// does. The error says that the guard of that run has other settings, so that those of this one would be
+// lost: the adapter refuses the call as [problem.Misplaced].
+func (g Guard) PassesNested(ctx context.Context, scope, key string) (bool, error) {
 	return g.hook.PassesNested(ctx, g.route, scope, key)
 }
 

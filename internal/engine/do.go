@@ -93,7 +93,7 @@ func (j *job) do(ctx context.Context, what Job, into any) (Result, error) {
 		return Result{}, j.refuse(problem.ShuttingDown, store.Record{}, ErrShutdown)
 	}
 	defer e.core.work.Leave()
-	if op, _ := FromContext(ctx); op.Holds(e.core.store, j.Lease.Name) {
+	if op, _ := FromContext(ctx); op.Holder(e.core.store, j.Lease.Name) != nil {
 		return Result{}, j.refuse(problem.InFlight, store.Record{}, ErrNested)
 	}
 	if err := j.Lease.KeepKey(); err != nil {

@@ -66,15 +66,15 @@ func (o *Operation) ReportOnce(kind event.Kind, err error, pattern, path string)
 // resumes reports whether an earlier attempt may have begun the steps of this one.
 func (o *Operation) resumes() bool { return o.Attempt() > 1 && !o.lease.blank }
 
-// Holds reports whether o, or a run that it runs in, holds the record of that name in the store. A run that has ended
-// holds nothing, although its context may live on.
-func (o *Operation) Holds(st store.Store, name string) bool {
+// Holder returns the rules of the run that holds the record of that name in the store: o, or a run that it runs in.
+// It is nil if there is none. A run that has ended holds nothing, although its context may live on.
+func (o *Operation) Holder(st store.Store, name string) *Rules {
 	for ; o != nil; o = o.outer {
 		if o.lease.Name == name && store.Same(o.lease.core.store, st) && !o.progress.hasEnded() {
-			return true
+			return o.lease.rules
 		}
 	}
-	return false
+	return nil
 }
 
 type operationKey struct{}

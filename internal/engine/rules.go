@@ -41,6 +41,9 @@ type Rules struct {
 	// Resolver finds out what became of a held key. It may be nil.
 	Resolver func(context.Context, Found) (Resolution, error)
 
+	// Whole is what the rules are a part of.
+	Whole any
+
 	Reporter   report.Reporter
 	Seals      seal.Seals
 	Derivation intent.Derivation

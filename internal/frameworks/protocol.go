@@ -39,6 +39,35 @@ func Protocol(h http.Header) error {
 	}
 }
 
+// Message returns the same if the body shows it: the first clients of the Model Context Protocol send no field of it,
+// nor does curl.
+func Message(body []byte) error {
+	if !bytes.Contains(body, []byte(`"jsonrpc"`)) {
+		return nil
+	}
+	type call struct {
+		Method string `json:"method"`
+	}
+	for _, c := range parts[call](body) {
+		if c.Method == "tools/call" {
+			return errMCP
+		}
+	}
+	return nil
+}
+
+// parts returns the messages of a body of JSON: one, or those of a batch. It returns nil for other bodies.
+func parts[T any](body []byte) []T {
+	var batch []T
+	if json.Unmarshal(body, &batch) != nil {
+		batch = make([]T, 1)
+		if json.Unmarshal(body, &batch[0]) != nil {
+			return nil
+		}
+	}
+	return batch
+}
+
 // ErrHidden says that [HidesFailure] is true of an answer.
 var ErrHidden = errors.New("idempotency: the answer 200 tells of a failure, as JSON-RPC and GraphQL do, and is recorded as a success: the handler must say with Operation.SetOutcome what a failure leaves behind")
 
@@ -52,14 +81,7 @@ func HidesFailure(mediaType string, body []byte) bool {
 	if len(body) > maxSearched || !strings.Contains(mediaType, "json") || !bytes.Contains(body, []byte(`"error`)) {
 		return false
 	}
-	var batch []result
-	if json.Unmarshal(body, &batch) != nil {
-		batch = make([]result, 1)
-		if json.Unmarshal(body, &batch[0]) != nil {
-			return false
-		}
-	}
-	for _, r := range batch {
+	for _, r := range parts[result](body) {
 		if r.failed() {
 			return true
 		}

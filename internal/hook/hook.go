@@ -15,7 +15,7 @@ import (
 type Guard interface {
 	OnlyLooks() bool
 	Passes(ctx context.Context, method, route string, keyed bool) bool
-	PassesNested(ctx context.Context, route, scope, key string) bool
+	PassesNested(ctx context.Context, route, scope, key string) (bool, error)
 	ReportRefused(ctx context.Context, route, scope string, code problem.Code, cause error)
 	ReportBypassed(ctx context.Context, route string, cause error)
 	Settings() Settings

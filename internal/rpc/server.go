@@ -208,7 +208,9 @@ func (r *route) handle(ctx context.Context, s *Server, c Call) Answer {
 		return r.refuse(ctx, "", code, err)
 	}
 	k := idempotency.Key{Scope: scope, Value: key}
-	if r.reports.PassesNested(ctx, k.Scope, k.Value) {
+	if nested, err := r.reports.PassesNested(ctx, k.Scope, k.Value); err != nil {
+		return r.refuse(ctx, scope, problem.Misplaced, err)
+	} else if nested {
 		return Answer{Pass: true}
 	}
 	message, err := c.Payload()

@@ -25,10 +25,7 @@ func TestGuardInsideAGuardRefusesNothing(t *testing.T) {
 	for name, opt := range map[string]idempotency.Option{
 		"strict-keys": idempotency.WithStrictKeys(true),
 		"small-body":  idempotency.WithLimits(idempotency.Limits{RequestBody: 1}),
-		"fingerprint": idempotency.WithFingerprint(func(*http.Request, []byte) (fp idempotency.Fingerprint, err error) {
-			return fp, errors.New("no")
-		}),
-		"shut-down": nil,
+		"shut-down":   nil,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -86,7 +83,7 @@ func TestGuardInsideAGuardLetsItsRunPass(t *testing.T) {
 	store := idempotency.NewMemoryStore()
 	for name, inner := range map[string]func(outer *idempotency.Guard, seen *guardtest.Events) *idempotency.Guard{
 		"same": func(outer *idempotency.Guard, seen *guardtest.Events) *idempotency.Guard {
-			return outer.With(idempotency.WithTTL(time.Hour), idempotency.WithObserver(seen.Observe))
+			return outer.With(idempotency.WithRequired(true), idempotency.WithRoute("inner"), idempotency.WithObserver(seen.Observe))
 		},
 		"another": func(_ *idempotency.Guard, seen *guardtest.Events) *idempotency.Guard {
 			return guardtest.NewGuard(t, store, idempotency.WithObserver(seen.Observe))
@@ -116,6 +113,37 @@ func TestGuardInsideAGuardLetsItsRunPass(t *testing.T) {
 			require.EqualValues(t, 1, h.Runs.Load())
 			require.Equal(t, []event.Kind{event.Nested}, seen.Kinds())
 		})
+	}
+}
+
+// A guard inside a guard can do nothing about the run any more. So it refuses the request, at the first try, if that
+// would lose settings of its own: a payout on a route that says Hold must not be made twice because of the guard
+// around all routes.
+func TestGuardInsideAGuardLosesNoSettings(t *testing.T) {
+	t.Parallel()
+	refusal := func(*http.Request, []byte) (fp idempotency.Fingerprint, err error) { return fp, errors.New("no") }
+	for setting, opt := range map[string]idempotency.Option{
+		"recovery":        idempotency.WithRecovery(idempotency.Hold),
+		"TTL":             idempotency.WithTTL(time.Hour),
+		"fingerprint":     idempotency.WithFingerprint(refusal),
+		"unrecorded":      idempotency.WithUnrecorded("X-Secret"),
+		"authorizeReplay": idempotency.WithAuthorizeReplay(func(*http.Request, idempotency.RecordInfo) error { return nil }),
+		"outcome":         idempotency.WithOutcome(func(int, http.Header) idempotency.Outcome { return idempotency.Unknown }),
+		"resolver": idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
+			return idempotency.Resolution{}, nil
+		}),
+		"Derivation": idempotency.WithDerivation("another", nil),
+		"MaxAnswer":  idempotency.WithLimits(idempotency.Limits{ResponseBody: 1}),
+	} {
+		h, seen := &guardtest.Counter{}, &guardtest.Events{}
+		outer := guardtest.NewGuard(t, idempotency.NewMemoryStore())
+		s := guardtest.ServeRecorder(t, outer.Handler(outer.With(opt, idempotency.WithObserver(seen.Observe)).Handler(h)))
+		for range 2 {
+			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusInternalServerError, problem.Misplaced)
+		}
+		require.ErrorContains(t, seen.Errors()[0], "("+setting+")")
+		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{}).Status, "without a key there is no run")
+		require.EqualValues(t, 1, h.Runs.Load())
 	}
 }
 

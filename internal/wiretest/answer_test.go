@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -191,6 +192,30 @@ func TestCallsOfRPCAreRefused(t *testing.T) {
 			}
 			require.ErrorContains(t, events.Errors()[0], module)
 		})
+	}
+}
+
+// Clients of the first version of the Model Context Protocol, and curl, send none of its fields. Other calls of
+// JSON-RPC, and texts that only look like one, pass.
+func TestCallOfATool(t *testing.T) {
+	t.Parallel()
+	call := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge"}}`
+	for body, refused := range map[string]bool{
+		call: true,
+		`[{"method":"ping","jsonrpc":"2.0"},` + call + `]`: true,
+		strings.ReplaceAll(call, "/", `\/`):                true,
+		strings.ReplaceAll(call, "tools/call", "charge"):   false,
+		`{"note":` + strconv.Quote(call) + `}`:             false,
+		`{"calls":[` + call + `]}`:                         false,
+		call[1:]:                                           false,
+	} {
+		counter := new(guardtest.Counter)
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(counter))
+		got := s.Do(t, guardtest.Call{Key: "k", Body: body})
+		require.Equal(t, refused, counter.Runs.Load() == 0, body)
+		if refused {
+			guardtest.RequireProblem(t, got, http.StatusBadRequest, problem.FingerprintFailed)
+		}
 	}
 }
 
