@@ -121,18 +121,29 @@ func (c *Claiming) ask(rec *store.Record, now time.Time, watch bool) error {
 // isKnown asks a full store whether it has a record of the key. It refuses a further attempt as it
 // refuses a new key. One that cannot be asked may have a record.
 func (c *Claiming) isKnown() bool {
-	inspector, ok := c.Lease.core.store.(store.Inspector)
-	if !ok {
+	if _, ok := c.Lease.core.store.(store.Inspector); !ok {
 		return true
 	}
-	l := c.Lease
-	_, err := bounded(context.WithoutCancel(l.Client), l.core, "get", l.timeout(), func(ctx context.Context) (store.Record, error) {
+	rec, err := c.Lease.look(c.Lease.timeout())
+	return err == nil && rec.State != 0
+}
+
+// look returns the record without a claim, and the zero Record if there is none or the store cannot tell.
+func (l *Lease) look(timeout time.Duration) (store.Record, error) {
+	inspector, ok := l.core.store.(store.Inspector)
+	if !ok {
+		return store.Record{}, nil
+	}
+	rec, err := bounded(context.WithoutCancel(l.Client), l.core, "get", timeout, func(ctx context.Context) (store.Record, error) {
 		return inspector.Get(ctx, l.Name)
 	})
-	if err != nil && !errors.Is(err, store.ErrNotFound) {
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return store.Record{}, nil
+	case err != nil:
 		l.Observe(event.Event{Kind: event.StoreError, Op: "get", Err: err})
 	}
-	return err == nil
+	return rec, err
 }
 
 // Unwanted returns why a claim that was granted is given back, or nil: its client has gone, or the time of

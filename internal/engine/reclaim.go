@@ -19,10 +19,7 @@ func (s *settlement) takeBack(until time.Time) (Ending, error) {
 		return Ending{Fate: s.fate}, err
 	}
 	f := s.seen(&rec)
-	s.forgotten = false
-	for name := range s.verdict.once {
-		s.forgotten = s.forgotten || rec.Steps[name] == nil
-	}
+	s.forgotten = s.lacksSteps(&rec)
 	next := rules.Settle.Of(s.facts() | f)
 	if next.Move == rules.Yield || f == rules.MineAfter {
 		s.reportOvertaken()
@@ -36,9 +33,9 @@ func (s *settlement) takeBack(until time.Time) (Ending, error) {
 	case rules.Wait:
 		return Ending{next.Fate, &rec}, errAnotherInFlight
 	case rules.Retreat:
-		s.verdict = Verdict{Left: rules.Undone}
+		s.verdict = Verdict{Left: rules.Undone, once: s.verdict.once}
 	case rules.Detain:
-		s.verdict = Verdict{Left: rules.Held}
+		s.verdict = Verdict{Left: rules.Held, once: s.verdict.once}
 		s.detained = &store.Record{Attempt: rec.Attempt, Owner: s.owner, Notes: store.AppendNote(nil, s.lease.claim.Note)}
 	case rules.Withdraw:
 		s.verdict.Release.Unused = !s.verdict.Release.Unbind
@@ -50,6 +47,27 @@ func (s *settlement) takeBack(until time.Time) (Ending, error) {
 		return Ending{Fate: rules.Stalled.Of(f).Fate}, nil
 	}
 	return Ending{Fate: s.fate}, err
+}
+
+// lacksSteps reports whether a record does not have all steps of the run that must not be repeated.
+func (s *settlement) lacksSteps(rec *store.Record) bool {
+	for name := range s.verdict.once {
+		if rec.Steps[name] == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// recall looks whether a record that refuses a call has the steps of a run which may have given its claim back. They say
+// that it has, and that the store has not gone back to an older copy of itself since.
+func (s *settlement) recall(timeout time.Duration) error {
+	if len(s.verdict.once) == 0 || !s.sent || s.displaced {
+		return nil
+	}
+	rec, err := s.lease.look(timeout)
+	s.forgotten = s.lacksSteps(&rec)
+	return err
 }
 
 // seen is the fact about the record that the claim was asked for again.
@@ -74,7 +92,7 @@ func (s *settlement) seen(rec *store.Record) rules.Settling {
 // reportLoss reports, unless the run has been told already, that the claim was lost. A
 // release that is repeated may be refused because the first one was executed.
 func (s *settlement) reportLoss() {
-	if s.lease.isLost() || s.verdict.doubt != nil || s.failed && !s.verdict.Lasts() {
+	if s.lease.isLost() || s.verdict.doubt != nil || s.sent && !s.forgotten && !s.verdict.Lasts() {
 		return
 	}
 	s.lease.Observe(event.Event{Kind: event.LeaseLost, Outcome: s.verdict.Outcome(), Err: store.ErrNotOwner})

@@ -18,6 +18,7 @@ type settlement struct {
 	verdict Verdict
 	owner   store.Owner // under which the run is settled
 	failed  bool        // the store has failed to take the verdict so far
+	sent    bool        // the call for the verdict has failed: it may have been executed all the same
 	// displaced says that the claim was lost. Then a refusal looks at the record before each
 	// try: the claim may be ours again by a call whose reply was lost.
 	displaced bool
@@ -115,7 +116,7 @@ func (s *settlement) facts() rules.Settling {
 	f := rules.If(s.displaced, rules.Lost, rules.Ours) |
 		rules.If(s.verdict.doubt != nil, rules.CommitInDoubt, rules.CommitKnown) |
 		rules.If(s.forgotten, rules.MarksLost, rules.MarksKept) |
-		rules.If(s.failed, rules.TriedBefore, rules.FirstTry) |
+		rules.If(s.sent, rules.TriedBefore, rules.FirstTry) |
 		rules.If(s.fate == rules.Overtaken, rules.AlreadyOvertaken, rules.OnCourse)
 	switch {
 	case s.verdict.refusal:
@@ -140,6 +141,9 @@ func (s *settlement) try(until time.Time) (Ending, error) {
 		if !errors.Is(err, store.ErrNotOwner) {
 			return Ending{Fate: s.fate}, err
 		}
+		if err := s.recall(s.left(until)); err != nil {
+			return Ending{Fate: s.fate}, err
+		}
 		f := s.facts() | rules.NotOwner | rules.NotSeen | rules.If(s.lease.wasKept(), rules.Undisputed, rules.Disputed)
 		if next := rules.Stalled.Of(f); next.Move != rules.Look {
 			return Ending{Fate: next.Fate}, nil
@@ -159,7 +163,7 @@ func (s *settlement) displace() {
 }
 
 // conclude makes the store call that the verdict stands for.
-func (s *settlement) conclude(timeout time.Duration) error {
+func (s *settlement) conclude(timeout time.Duration) (err error) {
 	if s.verdict.Left != rules.Definite {
 		// A store that has gone back to a copy of itself has the claim, perhaps, and not what came after it.
 		for name, stored := range s.verdict.once {
@@ -168,9 +172,10 @@ func (s *settlement) conclude(timeout time.Duration) error {
 			}
 		}
 	}
+	defer func() { s.sent = s.sent || err != nil && !errors.Is(err, store.ErrNotOwner) }()
 	switch s.verdict.Left {
 	case rules.Definite:
-		err := s.lease.complete(s.owner, s.verdict.answer, s.verdict.status, timeout)
+		err = s.lease.complete(s.owner, s.verdict.answer, s.verdict.status, timeout)
 		if !errors.Is(err, store.ErrNotOwner) {
 			s.unrecorded = err
 		}
@@ -179,7 +184,7 @@ func (s *settlement) conclude(timeout time.Duration) error {
 		}
 		return err
 	case rules.Held:
-		err := s.lease.hold(s.owner, timeout)
+		err = s.lease.hold(s.owner, timeout)
 		if err == nil && s.detained != nil {
 			s.lease.ReportHeld(s.detained)
 		}

@@ -139,7 +139,7 @@ func TestSettle(t *testing.T) {
 			return "it has been looked at"
 		case lasting && mine && s.Move != Conclude:
 			return "what must not be forgotten is"
-		case (s.Move == Wait) != (lasting && has(f, OtherRuns)):
+		case (s.Move == Wait) != (has(f, OtherRuns) && (lasting || has(f, MarksLost))):
 			return "what must not be forgotten waits for its chance, and nothing else does"
 		case has(f, OwnCommit) != (s == Step{Believe, Settled}):
 			return "the record has the answer, and only then it is believed"
@@ -179,7 +179,7 @@ func TestStalled(t *testing.T) {
 			return "a verdict is given up because the store is away"
 		case s.Fate == Pending && (has(f, Disputed) || has(f, AlreadyOvertaken)):
 			return "another answer may count"
-		case has(f, NotOwner) && s.Fate == Settled && s.Move == Yield && (!has(f, Nothing|GiveBack) || !has(f, TriedBefore) || !has(f, Undisputed) || !has(f, CommitKnown)):
+		case has(f, NotOwner) && s.Fate == Settled && s.Move == Yield && (!has(f, Nothing|GiveBack) || !has(f, TriedBefore) || !has(f, Undisputed) || !has(f, CommitKnown) || !has(f, MarksKept)):
 			return "nobody has seen the record"
 		case has(f, NoReply) && has(f, Undisputed) && has(f, OnCourse) && s.Fate != Pending:
 			return "the only answer is kept from the client"
@@ -187,7 +187,7 @@ func TestStalled(t *testing.T) {
 			return "somebody else has the claim, for sure"
 		case has(f, NotOwner) && !has(f, MineFirst|MineAfter) && s.Move != Look && s != Step{Yield, Settled}:
 			return "the record would tell"
-		case has(f, NotOwner) && has(f, NotSeen) && has(f, Nothing|GiveBack) && has(f, CommitKnown) && has(f, TriedBefore) && has(f, Undisputed) && s != Step{Yield, Settled}:
+		case has(f, NotOwner) && has(f, NotSeen) && has(f, Nothing|GiveBack) && has(f, CommitKnown) && has(f, TriedBefore) && has(f, Undisputed) && has(f, MarksKept) && s != Step{Yield, Settled}:
 			return "a run is reported as overtaken that has given back its claim"
 		}
 		return ""

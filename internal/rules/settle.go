@@ -40,7 +40,7 @@ const (
 	NoReply  // the store could not be reached for as long as the client waits
 
 	FirstTry
-	TriedBefore // by a call whose reply was lost
+	TriedBefore // by a call for the verdict itself, whose reply was lost
 
 	Undisputed
 	Disputed // the lease may have lapsed, or the store may have lost the claim
@@ -121,6 +121,7 @@ var Settle = newTable([]column[Settling]{verdict, commit, claim, record, kept}, 
 	{OwnCommit, Step{Believe, Settled}, "rows and answer are committed"},
 	{OfOther, Step{Yield, Supplanted}, "the record says nothing of this run, whose own answer stands"},
 	{OtherRuns | Answer | Hold, Step{Wait, Overtaken}, "what must not be forgotten waits for its chance"},
+	{OtherRuns | MarksLost, Step{Wait, Overtaken}, "the next run would repeat a step that must not be repeated"},
 	{OtherRuns | OtherOrNone, Step{Yield, Overtaken}, "what is recorded counts"},
 	{MineAfter | Refusal, Step{Retreat, Overtaken}, "the other run may have done what this one refused"},
 	{MineAfter | Nothing, Step{Withdraw, Overtaken}, "nothing was done under the claim that was made again"},
@@ -134,10 +135,10 @@ var Settle = newTable([]column[Settling]{verdict, commit, claim, record, kept}, 
 })
 
 // Stalled says what is done for a verdict that the store did not take.
-var Stalled = newTable([]column[Settling]{failure, record, verdict, commit, tries, dispute, overtaken}, []row[Settling, Step]{
+var Stalled = newTable([]column[Settling]{failure, record, verdict, commit, tries, dispute, overtaken, kept}, []row[Settling, Step]{
 	{NoReply | Undisputed | OnCourse, Step{Wait, Pending}, "only this answer tells of the effect"},
 	{NoReply, Step{Wait, Overtaken}, "another run may have ended with another answer"},
 	{MineFirst | MineAfter, Step{Yield, Overtaken}, "another run was faster"},
-	{Nothing | GiveBack | CommitKnown | TriedBefore | Undisputed, Step{Yield, Settled}, "the first call was executed: nobody else can have got the claim in another way"},
+	{Nothing | GiveBack | CommitKnown | TriedBefore | Undisputed | MarksKept, Step{Yield, Settled}, "the first call was executed: nobody else can have got the claim in another way"},
 	{0, Step{Look, Settled}, "the record tells what has become of the claim"},
 })
