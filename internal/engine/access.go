@@ -65,6 +65,24 @@ func (a *Access) boundedClaim(c store.Claim, timeout time.Duration) (store.Recor
 	})
 }
 
+// look returns the record without a claim, and the zero Record if there is none or the store cannot tell.
+func (a *Access) look(timeout time.Duration) (store.Record, error) {
+	inspector, ok := a.core.store.(store.Inspector)
+	if !ok {
+		return store.Record{}, nil
+	}
+	rec, err := bounded(context.WithoutCancel(a.Client), a.core, "get", timeout, func(ctx context.Context) (store.Record, error) {
+		return inspector.Get(ctx, a.Name)
+	})
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return store.Record{}, nil
+	case err != nil:
+		a.Observe(event.Event{Kind: event.StoreError, Op: "get", Err: err})
+	}
+	return rec, err
+}
+
 func (a *Access) requestRenewal(o store.Owner, timeout time.Duration) error {
 	return a.call("renew", timeout, func(ctx context.Context) error {
 		return a.core.store.Renew(ctx, a.Name, o)

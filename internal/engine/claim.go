@@ -128,24 +128,6 @@ func (c *Claiming) isKnown() bool {
 	return err == nil && rec.State != 0
 }
 
-// look returns the record without a claim, and the zero Record if there is none or the store cannot tell.
-func (l *Lease) look(timeout time.Duration) (store.Record, error) {
-	inspector, ok := l.core.store.(store.Inspector)
-	if !ok {
-		return store.Record{}, nil
-	}
-	rec, err := bounded(context.WithoutCancel(l.Client), l.core, "get", timeout, func(ctx context.Context) (store.Record, error) {
-		return inspector.Get(ctx, l.Name)
-	})
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		return store.Record{}, nil
-	case err != nil:
-		l.Observe(event.Event{Kind: event.StoreError, Op: "get", Err: err})
-	}
-	return rec, err
-}
-
 // Unwanted returns why a claim that was granted is given back, or nil: its client has gone, or the time of
 // the run is over before it begins. What a run makes of that must not hold the key.
 func (c *Claiming) Unwanted() error {
