@@ -27,7 +27,6 @@ func stepServer(t *testing.T, h http.HandlerFunc, opts ...idempotency.Option) *g
 }
 
 func TestStepIsNotRunAgainByTheNextAttempt(t *testing.T) {
-	t.Parallel()
 	type receipt struct{ ID, Note string }
 	ran := map[string]int{}
 	s := stepServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -55,7 +54,6 @@ func TestStepIsNotRunAgainByTheNextAttempt(t *testing.T) {
 }
 
 func TestStepHandsBackTheDecodedValue(t *testing.T) {
-	t.Parallel()
 	type value struct {
 		Kept    string
 		Dropped string `json:"-"`
@@ -71,7 +69,6 @@ func TestStepHandsBackTheDecodedValue(t *testing.T) {
 }
 
 func TestPermanentErrorIsRecorded(t *testing.T) {
-	t.Parallel()
 	declined := errors.New("card declined")
 	ran, attempts := 0, 0
 	s := stepServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -96,7 +93,6 @@ func TestPermanentErrorIsRecorded(t *testing.T) {
 }
 
 func TestAtMostOnceStepIsHeldAfterACrash(t *testing.T) {
-	t.Parallel()
 	guardtest.Each(t, map[string]func(){
 		"panic":  func() { panic(http.ErrAbortHandler) },
 		"goexit": runtime.Goexit,
@@ -123,7 +119,6 @@ func TestAtMostOnceStepIsHeldAfterACrash(t *testing.T) {
 }
 
 func TestStepMisuse(t *testing.T) {
-	t.Parallel()
 	ok := func(context.Context) (int, error) { return 1, nil }
 	misused := func(t *testing.T, err error, part string) {
 		t.Helper()
@@ -168,7 +163,6 @@ func TestStepMisuse(t *testing.T) {
 
 // A recorded value of another type is not half a value, and the step does not run again.
 func TestRecordedValueThatCannotBeDecoded(t *testing.T) {
-	t.Parallel()
 	attempt := 0
 	s := stepServer(t, func(w http.ResponseWriter, r *http.Request) {
 		var err, want error
@@ -187,7 +181,6 @@ func TestRecordedValueThatCannotBeDecoded(t *testing.T) {
 }
 
 func TestStepsRunInParallel(t *testing.T) {
-	t.Parallel()
 	const steps = 50
 	ran := [steps]int{}
 	s := stepServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -214,7 +207,6 @@ func TestStepsRunInParallel(t *testing.T) {
 }
 
 func TestStepOutsideOfAnOperationJustRuns(t *testing.T) {
-	t.Parallel()
 	for range 2 {
 		got, err := idempotency.Step(t.Context(), "s", func(context.Context) (string, error) { return "ran", nil })
 		require.NoError(t, err)
@@ -223,7 +215,6 @@ func TestStepOutsideOfAnOperationJustRuns(t *testing.T) {
 }
 
 func TestDerivedKeysAreStableAndDistinct(t *testing.T) {
-	t.Parallel()
 	seen := map[string]string{}
 	attempt := 0
 	s := stepServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -254,7 +245,6 @@ func TestDerivedKeysAreStableAndDistinct(t *testing.T) {
 
 // The mark of a step that must not run twice outlasts the program that made it.
 func TestMarkOutlivesTheOption(t *testing.T) {
-	t.Parallel()
 	guardtest.Each(t, map[string][]idempotency.TaskOption{
 		"kept":    {idempotency.AtMostOnce()},
 		"dropped": nil,
@@ -283,7 +273,6 @@ func TestMarkOutlivesTheOption(t *testing.T) {
 
 // An outcome that the handler has found out itself counts more than the mark.
 func TestUncertainRunMayDecideItself(t *testing.T) {
-	t.Parallel()
 	s := stepServer(t, func(w http.ResponseWriter, r *http.Request) {
 		_, err := idempotency.Step(r.Context(), "wire", func(context.Context) (int, error) {
 			return 0, errors.New("no answer")
@@ -302,7 +291,6 @@ func TestUncertainRunMayDecideItself(t *testing.T) {
 
 // An operation inside a step is another operation, with steps and keys of its own.
 func TestStepMayContainAnotherOperation(t *testing.T) {
-	t.Parallel()
 	jobs := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 	s := stepServer(t, func(_ http.ResponseWriter, r *http.Request) {
 		outer := idempotency.DeriveKey(r.Context(), "charge")
@@ -322,7 +310,6 @@ func TestStepMayContainAnotherOperation(t *testing.T) {
 }
 
 func TestStepNeedsAStoreThatCanRecordIt(t *testing.T) {
-	t.Parallel()
 	guard := guardtest.NewGuard(t, guardtest.PlainStore{Store: idempotency.NewMemoryStore()})
 	s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, err := idempotency.Step(r.Context(), "s", func(context.Context) (int, error) {
@@ -336,10 +323,8 @@ func TestStepNeedsAStoreThatCanRecordIt(t *testing.T) {
 
 // A step with an unreadable record does not run.
 func TestStepOfUnknownKindIsNotRunAgain(t *testing.T) {
-	t.Parallel()
 	for _, value := range []string{"", "?"} {
 		t.Run(value, func(t *testing.T) {
-			t.Parallel()
 			stepOfUnknownKind(t, value)
 		})
 	}
@@ -428,7 +413,6 @@ func TestStepsOnRedis(t *testing.T) {
 // A refused connection does not block a step under AtMostOnce for ever: the function has
 // proof that nothing happened, and the mark goes.
 func TestStepThatWasNotDoneMayBeBegunAgain(t *testing.T) {
-	t.Parallel()
 	refused := errors.New("connection refused")
 	runs := 0
 	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {

@@ -16,7 +16,6 @@ import (
 )
 
 func TestMemoryStoreKeepsTheContract(t *testing.T) {
-	t.Parallel()
 	storetest.Run(t, storetest.Harness{
 		New: func(testing.TB) (idempotency.Store, func(time.Duration)) {
 			return idempotency.NewMemoryStore(), time.Sleep
@@ -28,7 +27,6 @@ func TestMemoryStoreKeepsTheContract(t *testing.T) {
 // A value that alone is larger than the store is refused, and changes nothing. The guard then
 // records that the run has happened.
 func TestMemoryStoreRefusesWhatNeverFits(t *testing.T) {
-	t.Parallel()
 	ctx, st, key, c := t.Context(), idempotency.NewMemoryStore(idempotency.WithMaxBytes(10_000)), guardtest.MemoryKeys(1)[0], guardtest.MemoryClaim(0)
 	_, err := st.Claim(ctx, key, c)
 	require.NoError(t, err)
@@ -50,7 +48,6 @@ func TestMemoryStoreRefusesWhatNeverFits(t *testing.T) {
 }
 
 func TestMemoryStoreLimitsMustBePositive(t *testing.T) {
-	t.Parallel()
 	require.Panics(t, func() { idempotency.WithMaxEntries(0) })
 	require.Panics(t, func() { idempotency.WithMaxBytes(0) })
 }

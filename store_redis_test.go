@@ -262,7 +262,6 @@ func TestRedisList(t *testing.T) {
 }
 
 func TestNewRedisStorePanics(t *testing.T) {
-	t.Parallel()
 	client := guardtest.RedisClient(t, "127.0.0.1:1")
 	require.Panics(t, func() { idempotency.NewRedisStore(nil) })
 	require.Panics(t, func() { idempotency.NewRedisStore((*redis.Client)(nil)) })
@@ -277,7 +276,6 @@ func TestNewRedisStorePanics(t *testing.T) {
 // Durations that the header cannot hold are refused before anything is sent: cut off,
 // they would shorten a lease.
 func TestRedisImpossibleClaims(t *testing.T) {
-	t.Parallel()
 	server := miniredis.RunT(t)
 	s := guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr()))
 	for name, change := range map[string]func(*store.Claim){
@@ -359,7 +357,6 @@ func TestRedisLapsedHoldIsHeld(t *testing.T) {
 // In its last millisecond a record has an expiry of zero, which written back would
 // delete it, and what is written after that would stay for ever.
 func TestRedisLastMillisecond(t *testing.T) {
-	t.Parallel()
 	server := miniredis.RunT(t)
 	s := guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr()))
 	ctx, key, c := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
@@ -417,10 +414,8 @@ func TestRedisClockSetBack(t *testing.T) {
 // are sent again, when replicas have to confirm, and when every answer is large enough
 // to travel outside of the scripts.
 func TestRedisContract(t *testing.T) {
-	t.Parallel()
 	for name, start := range guardtest.RedisBackends {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			b := start(t)
 			if name == "miniredis" { // passes time for all keys at once
 				storetest.Run(t, storetest.Harness{New: func(t testing.TB) (idempotency.Store, func(time.Duration)) {
@@ -436,21 +431,18 @@ func TestRedisContract(t *testing.T) {
 		})
 	}
 	t.Run("resent", func(t *testing.T) {
-		t.Parallel()
 		b := guardtest.RedisBackends["server"](t)
 		client := guardtest.RedisClient(t, b.Addrs...)
 		client.AddHook(redisResend{})
 		redisContract(t, b, client)
 	})
 	t.Run("default client", func(t *testing.T) {
-		t.Parallel()
 		b := guardtest.RedisBackends["server"](t)
 		client := redis.NewClient(&redis.Options{Addr: b.Addrs[0]})
 		t.Cleanup(func() { _ = client.Close() })
 		redisContract(t, b, client)
 	})
 	t.Run("replicas", func(t *testing.T) {
-		t.Parallel()
 		master := redistest.Start(t)
 		redistest.StartReplica(t, master)
 		b := guardtest.RedisBackend{Addrs: []string{master.Addr}, Advance: master.Advance}
@@ -470,7 +462,6 @@ func redisContract(t *testing.T, b guardtest.RedisBackend, client redis.Universa
 
 // A call may take as long as the least of what bounds it.
 func TestCallTimeout(t *testing.T) {
-	t.Parallel()
 	for want, c := range map[time.Duration]struct{ read, lease time.Duration }{
 		2 * time.Second: {3 * time.Second, time.Minute}, 300 * time.Millisecond: {300 * time.Millisecond, time.Minute},
 		100 * time.Millisecond: {300 * time.Millisecond, 300 * time.Millisecond}, time.Second: {-1, 3 * time.Second},
