@@ -204,10 +204,8 @@ func (s *stripe) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 var exhaustive = os.Getenv("CLIENT_EXHAUSTIVE") != ""
 
 func TestOneEffectForEachCall(t *testing.T) {
-	t.Parallel()
 	for name, w := range worlds {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			calls := 1_000
 			if exhaustive {
 				calls = 5_000
@@ -438,7 +436,6 @@ func (f *fateful) again(e *client.Error, here, there *client.Transport) (*client
 // Whatever happens, there is one effect at most, and the caller is told nothing that is not
 // so. With the key of an error, the answer can be had later, and then nothing is unknown.
 func TestTruthUnderRandomFates(t *testing.T) {
-	t.Parallel()
 	runs := 300
 	if exhaustive {
 		runs = 10_000

@@ -264,7 +264,6 @@ func serve(t testing.TB, h http.Handler) *httptest.Server {
 func bubble(t *testing.T, name string, f func(t *testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
-		t.Parallel()
 		synctest.Test(t, f)
 	})
 }
