@@ -25,7 +25,6 @@ import (
 )
 
 func TestStatusDecides(t *testing.T) {
-	t.Parallel()
 	notExecuted := map[int]bool{307: true, 308: true, 401: true, 407: true, 421: true, 425: true, 429: true}
 	gaveUp := map[int]bool{408: true, 499: true} // says a middleware while the work goes on
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
@@ -61,7 +60,6 @@ func TestStatusDecides(t *testing.T) {
 // A recovery inside the guard answers 500, and so does a handler whose encoder fails, after the first byte of an answer.
 // That is the end of a run of unknown outcome. A success behind which a timeout says 504 is one all the same.
 func TestFailureBehindTheFirstByte(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 			first, late, _ := strings.Cut(r.URL.Path[1:], "-")
@@ -90,7 +88,6 @@ func TestFailureBehindTheFirstByte(t *testing.T) {
 
 // 409 with Retry-After is how other libraries say that the first request is still running.
 func TestConflictThatInvitesARetryIsNotAnAnswer(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			w.Header().Set("Retry-After", "1")
@@ -105,7 +102,6 @@ func TestConflictThatInvitesARetryIsNotAnAnswer(t *testing.T) {
 }
 
 func TestHandlerDecides(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
@@ -138,7 +134,6 @@ func TestHandlerDecides(t *testing.T) {
 }
 
 func TestRouteDecides(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
@@ -182,7 +177,6 @@ var panics = []any{"a string", errors.New("an error"), http.ErrAbortHandler, 42}
 // A panic is Unknown, whatever the handler has written or said before, and passes
 // through: the value is the same and the stack is still that of the handler.
 func TestPanicPassesThrough(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 		for _, value := range panics {
 			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
@@ -215,7 +209,6 @@ func TestPanicPassesThrough(t *testing.T) {
 func panickingHandler(value any) { panic(value) }
 
 func TestRunThatDoesNotReturnIsUnknown(t *testing.T) {
-	t.Parallel()
 	ends := map[string]func(w http.ResponseWriter){
 		"panic":                   func(http.ResponseWriter) { panic("expected by the test") },
 		"abort":                   func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
@@ -229,7 +222,6 @@ func TestRunThatDoesNotReturnIsUnknown(t *testing.T) {
 		guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 			for name, end := range ends {
 				t.Run(name, func(t *testing.T) {
-					t.Parallel()
 					h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) { end(w) }}
 					s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery).Handler(h))
 					_, err := s.Try(t.Context(), guardtest.Call{Key: "k"})
@@ -244,7 +236,6 @@ func TestRunThatDoesNotReturnIsUnknown(t *testing.T) {
 // A function of the route that panics must not leave the key claimed for as long as the
 // process lives. An answer that was found to be definite before is not made to be run again.
 func TestPanicWhileJudgingIsUnknown(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 		for name, faulty := range map[string]struct {
 			idempotency.Option
@@ -255,7 +246,6 @@ func TestPanicWhileJudgingIsUnknown(t *testing.T) {
 			"sealer":  {idempotency.WithSealer(panickingSealer{}), guardtest.IsHeld, `{"run":1}`},
 		} {
 			t.Run(name, func(t *testing.T) {
-				t.Parallel()
 				h := &guardtest.Counter{}
 				guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery, faulty.Option).Handler(h)
 				s := guardtest.ServeRecorder(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -276,7 +266,6 @@ func (panickingSealer) Seal([]byte, []byte) ([]byte, error) { panic("seal") }
 // A handler that gives up because its time is over, and says nothing, has given no
 // answer.
 func TestSilenceAfterTheEndOfTheContextIsUnknown(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
@@ -314,7 +303,6 @@ func TestSilenceAfterTheEndOfTheContextIsUnknown(t *testing.T) {
 }
 
 func TestClientCancelEndsTheRun(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -342,7 +330,6 @@ func TestClientCancelEndsTheRun(t *testing.T) {
 // The request that a handler gets is the guard's own copy, so that net/http does not see
 // the temporary files of its form.
 func TestUploadedFilesAreRemoved(t *testing.T) {
-	t.Parallel()
 	form, contentType := upload(t)
 	down := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
 	down.On("claim", guardtest.Always(guardtest.Refuse))
@@ -401,7 +388,6 @@ func upload(t *testing.T) (body, contentType string) {
 }
 
 func TestLengthDeclaredTooLongIsNoAnswer(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 			w.Header().Set("Content-Length", "10")
@@ -431,7 +417,6 @@ func TestLengthDeclaredTooLongIsNoAnswer(t *testing.T) {
 // The handler's own word decides whether it runs again, but half an answer cannot be replayed
 // as a whole one.
 func TestShortAnswerThatTheHandlerCallsFinalIsNotReplayed(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 			w.Header().Set("Content-Length", "10")
@@ -455,7 +440,6 @@ func TestShortAnswerThatTheHandlerCallsFinalIsNotReplayed(t *testing.T) {
 // A status says that nothing was done, and a step says otherwise. The step is believed: the
 // key of a route under Hold is held.
 func TestStepOutvotesTheStatus(t *testing.T) {
-	t.Parallel()
 	for name, c := range map[string]struct {
 		step func(context.Context) (int, error)
 		opts []idempotency.Option
@@ -468,7 +452,6 @@ func TestStepOutvotesTheStatus(t *testing.T) {
 		"not begun": {nil, nil, guardtest.RunsNext},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 				if c.step != nil {
 					_, _ = idempotency.Step(r.Context(), "charge", c.step)

@@ -18,14 +18,12 @@ import (
 // A handler does not wait for a step that the store keeps waiting, and answers. The run is judged by what has begun until
 // then, so nothing begins afterwards.
 func TestNoStepBeginsAfterItsRun(t *testing.T) {
-	t.Parallel()
 	const slow = 50 * time.Millisecond
 	for name, opts := range map[string][]idempotency.TaskOption{
 		"at most once": {idempotency.AtMostOnce()}, "plain": nil, "found": nil,
 	} {
 		for recovery, policy := range map[string]idempotency.Recovery{"rerun": idempotency.Rerun, "hold": idempotency.Hold} {
 			t.Run(name+", "+recovery, func(t *testing.T) {
-				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					st := guardtest.NewStepFaultStore()
 					late := guardtest.Always(func(_ context.Context, proceed func() error) error {
@@ -82,7 +80,6 @@ func TestNoStepBeginsAfterItsRun(t *testing.T) {
 // A store goes back to a copy of itself that has the claim of a run, and nothing that came after it: neither the mark of a
 // step, nor its result. The run knows what it has made, and says so again before it gives its claim back.
 func TestStepIsNotRepeatedByAStoreThatWentBack(t *testing.T) {
-	t.Parallel()
 	for recovery, policy := range map[string]idempotency.Recovery{"rerun": idempotency.Rerun, "hold after": idempotency.HoldAfter(3)} {
 		for name, end := range map[string]func(w http.ResponseWriter){
 			"500":   func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) },
@@ -91,7 +88,6 @@ func TestStepIsNotRepeatedByAStoreThatWentBack(t *testing.T) {
 		} {
 			for _, result := range []error{nil, errors.New("the bank does not answer")} {
 				t.Run(name+", "+recovery, func(t *testing.T) {
-					t.Parallel()
 					st := guardtest.NewStepFaultStore()
 					st.On("step", func(n int) guardtest.Fault {
 						if kept := result == nil && n > 2 || result != nil && n > 1; kept {
@@ -128,7 +124,6 @@ func TestStepIsNotRepeatedByAStoreThatWentBack(t *testing.T) {
 
 // A step that waits for its turn, because others are in hand, does not begin when its run has ended meanwhile.
 func TestStepDoesNotGetItsTurnAfterItsRun(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		goOn, last := make(chan struct{}), make(chan error, 1)
 		begun := false

@@ -80,7 +80,6 @@ func boolInt(b bool) int {
 // The run ends after a request has found it in flight and before that request watches for
 // its end, so that nobody is woken.
 func TestEndBeforeTheWatchIsNoticed(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		leave := make(chan struct{})
 		h := &guardtest.Counter{Handler: func(http.ResponseWriter, *http.Request, int64) { <-leave }}
@@ -100,7 +99,6 @@ func TestEndBeforeTheWatchIsNoticed(t *testing.T) {
 // The leader's time is up before that of the others: one of them leads on, and is woken
 // as the leader would have been.
 func TestAnotherLeadsOn(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := guardtest.Answering(20*time.Second, "done")
 		p, store := guardtest.NewWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(5*time.Second))
@@ -144,7 +142,6 @@ func runInDeadProcess(t *testing.T, shared idempotency.Store) {
 // The owner dies. Of those who wait for it one takes the record over, and the others wait
 // on, for that one.
 func TestLeaderTakesOverAndOthersWaitOn(t *testing.T) {
-	t.Parallel()
 	onEachWakeup(t, func(t *testing.T, _ bool, start startFunc) {
 		shared := idempotency.NewMemoryStore()
 		runInDeadProcess(t, shared)
@@ -164,7 +161,6 @@ func TestLeaderTakesOverAndOthersWaitOn(t *testing.T) {
 // The run that is waited for ends without an answer. Nobody has retried, so nothing runs again until
 // somebody does.
 func TestWaitersDoNotRepeatAFailure(t *testing.T) {
-	t.Parallel()
 	for _, status := range []int{http.StatusInternalServerError, http.StatusTooManyRequests} {
 		t.Run(http.StatusText(status), func(t *testing.T) {
 			onEachWakeup(t, func(t *testing.T, _ bool, start startFunc) {
@@ -197,7 +193,6 @@ func TestWaitersDoNotRepeatAFailure(t *testing.T) {
 // The owner dies, and the request that takes the record over fails at once. None of the others tries
 // in its turn: this run has ended, and its process lives.
 func TestWaitersDoNotRepeatTheFailureOfATakeover(t *testing.T) {
-	t.Parallel()
 	onEachWakeup(t, func(t *testing.T, _ bool, start startFunc) {
 		shared := idempotency.NewMemoryStore()
 		runInDeadProcess(t, shared)
@@ -217,7 +212,6 @@ func TestWaitersDoNotRepeatTheFailureOfATakeover(t *testing.T) {
 
 // Those who wait lead in the order in which they came, also when one hangs up.
 func TestWaitersLeadInTurn(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		shared := idempotency.NewMemoryStore()
 		runInDeadProcess(t, shared)
@@ -247,7 +241,6 @@ func TestWaitersLeadInTurn(t *testing.T) {
 }
 
 func TestHoldEndsTheWait(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			time.Sleep(time.Second)
@@ -263,7 +256,6 @@ func TestHoldEndsTheWait(t *testing.T) {
 }
 
 func TestClientGoneStopsWaiting(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := guardtest.Answering(20*time.Second, "done")
 		p, store := guardtest.NewWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(time.Minute))
@@ -293,7 +285,6 @@ func TestClientGoneStopsWaiting(t *testing.T) {
 // The store goes away while requests wait: they wait on, and a watch that cannot be had
 // is replaced by asking.
 func TestWaitSurvivesTheStore(t *testing.T) {
-	t.Parallel()
 	for name, f := range map[string]guardtest.Fault{"refused": guardtest.Refuse, "reply lost": guardtest.LoseReply, "hanging": guardtest.Hang} {
 		guardtest.Bubble(t, name, func(t *testing.T) {
 			shared := idempotency.NewMemoryStore()
@@ -320,7 +311,6 @@ func TestWaitSurvivesTheStore(t *testing.T) {
 
 // What cannot be read will not become readable by waiting.
 func TestWaitEndsWithTheStoresAnswer(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := guardtest.Answering(20*time.Second, "done")
 		shared := idempotency.NewMemoryStore()
@@ -339,7 +329,6 @@ func TestWaitEndsWithTheStoresAnswer(t *testing.T) {
 // The record that is waited for is forgotten, and the key used for another payload. That
 // is not what was waited for.
 func TestWaitEndsWhenTheKeyIsUsedForAnotherPayload(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := guardtest.Answering(20*time.Second, "done")
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(time.Minute))
