@@ -217,7 +217,6 @@ var didNotHappen = idempotency.Resolution{Outcome: idempotency.NotExecuted}
 // Two have found out at once that a step did not happen. The slower of them takes no marks
 // away, and no values, that are those of a run which the faster one has let begin.
 func TestSlowResolutionTakesNothingFromTheNextRun(t *testing.T) {
-	t.Parallel()
 	guardtest.Each(t, map[string]error{"done": nil, "begun": errors.New("no answer")}, func(t *testing.T, then error) {
 		st := &resolveStore{MemoryStore: idempotency.NewMemoryStore()}
 		guard, h := guardtest.NewGuard(t, st), &wiring{then: then}
@@ -239,7 +238,6 @@ func TestSlowResolutionTakesNothingFromTheNextRun(t *testing.T) {
 // A duplicate that comes right after the decision runs the step: it does not meet the mark,
 // and it does not meet a claim of the operator's.
 func TestDuplicateOfAResolvedKeyRunsAtOnce(t *testing.T) {
-	t.Parallel()
 	st := &resolveStore{MemoryStore: idempotency.NewMemoryStore()}
 	guard, h := guardtest.NewGuard(t, st), &wiring{}
 	s := guardtest.ServeRecorder(t, guard.Handler(h))
@@ -255,7 +253,6 @@ func TestDuplicateOfAResolvedKeyRunsAtOnce(t *testing.T) {
 // The process was only slow, and records the result of its step after all. An operator who
 // still saw the mark must not have the step begun again.
 func TestResolutionDoesNotUndoWhatHasHappened(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := &resolveStore{MemoryStore: idempotency.NewMemoryStore(), deaf: true}
 		guard := guardtest.NewGuard(t, st, idempotency.WithRecovery(idempotency.Hold), idempotency.WithLease(guardtest.LeaseTime))
@@ -291,10 +288,8 @@ func TestResolutionDoesNotUndoWhatHasHappened(t *testing.T) {
 // Clients that retry without a pause keep nobody from settling a key. The operator needs one
 // call. After it, nobody meets the mark again, and nobody but the next run holds the key.
 func TestRetryLoopKeepsNoOperatorFromResolving(t *testing.T) {
-	t.Parallel()
 	for name, st := range guardtest.SharedStores {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			shared := st(t)
 			for range 10 {
 				retryWhileResolved(t, shared)
@@ -350,7 +345,6 @@ func retryWhileResolved(t *testing.T, st idempotency.Store) {
 // A guard that cannot read the marks of steps cannot take them away, and settles nothing: the
 // next run would find them and be held again.
 func TestMarksThatCannotBeReadAreNotResolved(t *testing.T) {
-	t.Parallel()
 	sealer, err := idempotency.NewSealer([]byte(strings.Repeat("k", 32)))
 	require.NoError(t, err)
 	st := idempotency.NewMemoryStore()

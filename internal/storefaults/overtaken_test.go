@@ -134,7 +134,6 @@ func refusesOvertaken(t *testing.T) (first, second *guardtest.Process, done <-ch
 // The claim that the overtaken run asks for again is granted, and the reply is lost. The run
 // owns the record by then, and must still not record its refusal.
 func TestDisplacedRefusalAfterALostReply(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		first, second, done, wake := refusesOvertaken(t)
 		first.Store.On("claim", guardtest.Between(2, 2, guardtest.LoseReply))
@@ -149,7 +148,6 @@ func TestDisplacedRefusalAfterALostReply(t *testing.T) {
 // A copy of the first completion is still on its way. It arrives when the overtaken run has
 // the claim back, and before that gives way. It is a call of an owner that has no claim.
 func TestLateCopyOfADisplacedRefusalIsNotRecorded(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		first, second, done, wake := refusesOvertaken(t)
 		var arrives func() error
@@ -172,7 +170,6 @@ func TestLateCopyOfADisplacedRefusalIsNotRecorded(t *testing.T) {
 // The overtaken run has the claim back, gives way, and the store goes away before the release
 // is acknowledged. Its client is still not shown the refusal.
 func TestRefusalThatGaveWayIsNotShown(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		first, _, done, wake := refusesOvertaken(t)
 		first.Store.On("release", guardtest.Always(guardtest.Refuse))
@@ -313,7 +310,6 @@ func TestRecordOfAnotherFunctionIsNotJudgedByARunThatHasEnded(t *testing.T) {
 // The same, but the store is away from the run that comes back, so that it cannot know what was
 // decided. It does know that its lease has ended.
 func TestRunThatIsCutOffDoesNotContradictAnOperator(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		shared := idempotency.NewMemoryStore()
 		hold := idempotency.WithRecovery(idempotency.Hold)
@@ -376,7 +372,6 @@ func TestPermanentErrorOfAnOvertakenFunctionIsNotFinal(t *testing.T) {
 // A function has run when it finds the record of another version in its way. It is not told that its key
 // was used for something else, or that nothing has run.
 func TestFunctionOvertakenByAnotherVersionIsInFlight(t *testing.T) {
-	t.Parallel()
 	guardtest.Each(t, map[string]byte{"that it knows": digest.VersionJSON, "that is newer": digest.VersionAsSent + 1}, func(t *testing.T, version byte) {
 		st := idempotency.NewMemoryStore()
 		guard := guardtest.NewGuard(t, st)
@@ -430,11 +425,9 @@ func TestAnswerThatWaitsKeepsItsMemory(t *testing.T) {
 // A release was executed, and its reply was lost. Another run may have the key before the release is
 // repeated, as it should: it has not overtaken the first.
 func TestLostReplyOfAReleaseIsNoTakeover(t *testing.T) {
-	t.Parallel()
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusTemporaryRedirect, http.StatusInternalServerError} {
 		for name, length := range map[string]time.Duration{"has ended": 0, "in flight": time.Minute} {
 			t.Run(fmt.Sprint(status, " ", name), func(t *testing.T) {
-				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					shared := idempotency.NewMemoryStore()
 					first := guardtest.NewProcess(t, shared, &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
@@ -464,7 +457,6 @@ func TestLostReplyOfAReleaseIsNoTakeover(t *testing.T) {
 
 // A claim that was lost while the run lasted is another matter: the two have run at the same time.
 func TestReleaseOfALostClaimIsATakeover(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		second := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "second"))
 		h := &guardtest.Counter{}

@@ -60,7 +60,6 @@ func (p *pool) rest(t *testing.T, of *guardtest.Process) {
 // A store that is slow is fast enough for its clients, and is again after it was away. What the guard
 // has to give back meanwhile must not take the connections from those who wait.
 func TestSlowStoreRecoversFromAnOutage(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		connections := &pool{free: make(chan struct{}, 10), service: 200 * time.Millisecond}
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"))
@@ -104,7 +103,6 @@ func TestSlowStoreRecoversFromAnOutage(t *testing.T) {
 // Clients that hang up and ask again are more than a slow store can answer. The runs in flight keep their
 // claims all the same, and work is done.
 func TestSlowStoreServesTheRunsFirst(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		connections := &pool{free: make(chan struct{}, 4), service: 100 * time.Millisecond}
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(10*time.Second, "done"), idempotency.WithLease(6*time.Second))
@@ -143,7 +141,6 @@ func TestSlowStoreServesTheRunsFirst(t *testing.T) {
 
 // A store becomes slow while many runs last. Their renewals do not wait for each other, and all keep their claims.
 func TestSlowStoreRenewsAllAtOnce(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		connections := &pool{free: make(chan struct{}, 200), service: 10 * time.Millisecond}
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(2*time.Minute, "done"), idempotency.WithLease(9*time.Second))
@@ -166,7 +163,6 @@ func TestSlowStoreRenewsAllAtOnce(t *testing.T) {
 // A rush of clients that hang up leaves more answers to record than a store far away can take before they are
 // given up. When the rush is over, they are recorded, and whoever comes then is served.
 func TestSlowStoreRecoversFromARush(t *testing.T) {
-	t.Parallel()
 	tests := []struct {
 		connections          int
 		service, dial, lease time.Duration
@@ -177,7 +173,6 @@ func TestSlowStoreRecoversFromARush(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(fmt.Sprint(tt), func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				connections := &pool{free: make(chan struct{}, tt.connections), service: tt.service, dial: tt.dial}
 				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -256,7 +251,6 @@ func (s *servers) reach(name string) error {
 
 // One server of several hangs. The keys of the others are claimed as fast as ever.
 func TestHangingServerDoesNotStopTheOthers(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		servers := &servers{Store: idempotency.NewMemoryStore()}
 		servers.hangs.Store(true)
@@ -284,7 +278,6 @@ func TestHangingServerDoesNotStopTheOthers(t *testing.T) {
 // One server of several hangs, and many runs renew their claims there, again and again. The runs of the others keep
 // theirs.
 func TestHangingServerDoesNotStopTheRenewalsOfOthers(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		servers := &servers{Store: idempotency.NewMemoryStore()}
 		p := guardtest.NewProcess(t, servers, guardtest.Answering(2*time.Minute, "done"), idempotency.WithLease(9*time.Second))
@@ -312,7 +305,6 @@ func TestHangingServerDoesNotStopTheRenewalsOfOthers(t *testing.T) {
 // A run whose claim was lost needs several calls to record its answer. Each of them has its time, however slow
 // the store is.
 func TestSlowStoreTakesALostClaimBack(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		connections := &pool{free: make(chan struct{}, 100), service: 1200 * time.Millisecond}
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(10*time.Second, "done"), idempotency.WithLease(6*time.Second))
@@ -330,7 +322,6 @@ func TestSlowStoreTakesALostClaimBack(t *testing.T) {
 
 // A store that always answers late, but in time, is far away and not behind. All that is asked of it is answered.
 func TestSlowStoreIsNotBehind(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		connections := &pool{free: make(chan struct{}, 200), service: 1500 * time.Millisecond}
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(time.Minute, "done"), idempotency.WithLease(9*time.Second))
@@ -356,7 +347,6 @@ func TestSlowStoreIsNotBehind(t *testing.T) {
 // A store that has fallen behind is asked for a few claims at a time. The others are refused, and there is nothing
 // to give back.
 func TestSlowStoreIsAskedForAFew(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		connections := &pool{free: make(chan struct{}, 100), service: 100 * time.Millisecond}
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"))
@@ -382,7 +372,6 @@ func TestSlowStoreIsAskedForAFew(t *testing.T) {
 
 // One slow server of several, and many clients who ask for its keys. The runs of the others keep theirs.
 func TestSlowServerDoesNotStopTheOthers(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		servers := &servers{Store: idempotency.NewMemoryStore(), slow: 1200 * time.Millisecond}
 		p := guardtest.NewProcess(t, servers, guardtest.Answering(time.Minute, "done"), idempotency.WithLease(6*time.Second))
@@ -401,7 +390,6 @@ func TestSlowServerDoesNotStopTheOthers(t *testing.T) {
 
 // Each answer of a slow store counts, also where requests run without protection if it has none.
 func TestSlowStoreProtectsWhereItFailsOpen(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		connections := &pool{free: make(chan struct{}, 100), service: 100 * time.Millisecond}
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"), idempotency.WithFailOpen(true))

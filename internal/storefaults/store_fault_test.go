@@ -21,7 +21,6 @@ import (
 )
 
 func TestStoreDownAtClaimRunsNothing(t *testing.T) {
-	t.Parallel()
 	guardtest.EachInBubble(t, map[string]guardtest.Fault{"refused": guardtest.Refuse, "hanging": guardtest.Hang}, func(t *testing.T, f guardtest.Fault) {
 		h := guardtest.Answering(0, "done")
 		memory := idempotency.NewMemoryStore()
@@ -40,7 +39,6 @@ func TestStoreDownAtClaimRunsNothing(t *testing.T) {
 }
 
 func TestFailOpenRunsVisibly(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &guardtest.Counter{Handler: func(_ http.ResponseWriter, r *http.Request, _ int64) {
 			if _, ok := idempotency.FromContext(r.Context()); ok {
@@ -64,7 +62,6 @@ func TestFailOpenRunsVisibly(t *testing.T) {
 // A run without protection inside a step of another run takes part in neither record. Its
 // steps would be steps inside that step, and it would derive the same keys each time.
 func TestFailOpenRunIsNoPartOfAnother(t *testing.T) {
-	t.Parallel()
 	st := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
 	st.On("claim", guardtest.Always(guardtest.Refuse))
 	away := guardtest.NewGuard(t, st, idempotency.WithFailOpen(true))
@@ -102,7 +99,6 @@ func TestFailOpenRunIsNoPartOfAnother(t *testing.T) {
 
 // A refusal by the store is an answer and not a failure, so the guard undoes nothing.
 func TestDefiniteRefusalsOfTheStore(t *testing.T) {
-	t.Parallel()
 	type row struct {
 		err    error
 		status int
@@ -127,7 +123,6 @@ func TestDefiniteRefusalsOfTheStore(t *testing.T) {
 // A ghost is a claim that was executed but whose reply was lost. Nobody runs under it. If
 // the guard did not release it, it would block the key for a lease, or hold it under Hold.
 func TestGhostClaimIsGivenBack(t *testing.T) {
-	t.Parallel()
 	type row struct {
 		claim, release func(int) guardtest.Fault
 		after          time.Duration // the key is free by then
@@ -159,9 +154,7 @@ func TestGhostClaimIsGivenBack(t *testing.T) {
 // A shutdown releases a ghost if the store comes back in time. It does not wait for a claim
 // that probably never existed.
 func TestShutdownGivesGhostClaimsBack(t *testing.T) {
-	t.Parallel()
 	t.Run("the store is away", func(t *testing.T) {
-		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			shared := idempotency.NewMemoryStore()
 			p := guardtest.NewProcess(t, shared, guardtest.Answering(0, "done"), idempotency.WithRecovery(idempotency.Hold))
@@ -177,7 +170,6 @@ func TestShutdownGivesGhostClaimsBack(t *testing.T) {
 		})
 	})
 	t.Run("the store never saw it", func(t *testing.T) {
-		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"))
 			p.Store.On("claim", guardtest.Always(guardtest.Refuse))
@@ -192,7 +184,6 @@ func TestShutdownGivesGhostClaimsBack(t *testing.T) {
 // The effect has happened, and the store cannot record the answer. The client still gets
 // the answer soon, nobody runs again, and the guard records it when the store is back.
 func TestAnswerIsRecordedWhenTheStoreIsBack(t *testing.T) {
-	t.Parallel()
 	tests := map[string]struct {
 		fault  guardtest.Fault
 		within time.Duration // of the store's return, at whatever moment between two tries that is
@@ -204,7 +195,6 @@ func TestAnswerIsRecordedWhenTheStoreIsBack(t *testing.T) {
 		for after := range 4 * time.Second / (500 * time.Millisecond) {
 			away := 5*time.Minute + after*500*time.Millisecond // ten leases
 			t.Run(fmt.Sprint(name, " for ", away), func(t *testing.T) {
-				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					h := guardtest.Answering(0, "done")
 					shared := idempotency.NewMemoryStore()
@@ -236,7 +226,6 @@ func TestAnswerIsRecordedWhenTheStoreIsBack(t *testing.T) {
 
 // The whole store is away for less than a lease.
 func TestOutageShorterThanTheLeaseRunsNothingTwice(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := guardtest.Answering(15*time.Second, "done")
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h)
@@ -258,7 +247,6 @@ func TestOutageShorterThanTheLeaseRunsNothingTwice(t *testing.T) {
 // A guard repeats each kind of settling until the store acknowledges it, even if it had
 // already happened.
 func TestSettlingIsRepeated(t *testing.T) {
-	t.Parallel()
 	faults := map[string]func(int) guardtest.Fault{
 		"refused":          guardtest.First(3, guardtest.Refuse),
 		"reply lost":       guardtest.First(3, guardtest.LoseReply),
@@ -276,7 +264,6 @@ func TestSettlingIsRepeated(t *testing.T) {
 			"hold":     {http.StatusBadGateway, idempotency.Hold, guardtest.IsHeld},
 		} {
 			t.Run(op+" "+name, func(t *testing.T) {
-				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) { w.WriteHeader(end.status) }}
 					p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithRecovery(end.recovery))
@@ -295,7 +282,6 @@ func TestSettlingIsRepeated(t *testing.T) {
 
 // A store that ignores deadlines hangs in its own goroutine and delays nobody else.
 func TestDeafStoreHangsNobody(t *testing.T) {
-	t.Parallel()
 	tests := map[string]struct {
 		status int
 		want   int
@@ -309,7 +295,6 @@ func TestDeafStoreHangsNobody(t *testing.T) {
 	}
 	for op, tt := range tests {
 		t.Run(op, func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				hearing := make(chan struct{})
 				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
@@ -340,12 +325,10 @@ func TestDeafStoreHangsNobody(t *testing.T) {
 // A store that panics has failed like any other, wherever it is called: also where no request
 // waits, and in goroutines of the guard's own.
 func TestStoreThatPanicsEndsNothing(t *testing.T) {
-	t.Parallel()
 	for op, want := range map[string]int{
 		"claim": http.StatusServiceUnavailable, "renew": http.StatusOK, "complete": http.StatusOK,
 	} {
 		t.Run(op, func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 					time.Sleep(time.Minute)
@@ -369,7 +352,6 @@ func TestStoreThatPanicsEndsNothing(t *testing.T) {
 // them, the guard makes no more calls of any kind until some return. Claims are throttled before that, but not
 // where they fail open.
 func TestDeafStoreIsNotCalledWithoutEnd(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const bound, atOnce = 4096, 512
 		hearing := make(chan struct{})
@@ -404,7 +386,6 @@ func TestDeafStoreIsNotCalledWithoutEnd(t *testing.T) {
 // A long outage costs a bounded number of goroutines, however many requests fail. When it is
 // over, claims that may be minutes late do not keep the room from others.
 func TestGhostClaimsAreBoundedByNumber(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const fit, over = 4096, 3
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"), idempotency.WithRecovery(idempotency.Hold))
@@ -439,7 +420,6 @@ func TestGhostClaimsAreBoundedByNumber(t *testing.T) {
 // A guard that fails open may run a key that it knows nothing about. If the store told it
 // of a record before it failed, another run exists or existed, and the guard refuses.
 func TestFailOpenDoesNotForgetWhatTheStoreHasSaid(t *testing.T) {
-	t.Parallel()
 	for name, c := range map[string]struct {
 		opt    idempotency.Option
 		status int
@@ -451,7 +431,6 @@ func TestFailOpenDoesNotForgetWhatTheStoreHasSaid(t *testing.T) {
 		}), http.StatusServiceUnavailable, problem.StoreUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				behind := idempotency.NewMemoryStore()
 				h := guardtest.FailsFirst()
