@@ -37,7 +37,6 @@ func mark(t *testing.T, st *listed, done bool) {
 
 // A store that is emptied, or that another takes the place of, is told of, also where this process has completed nothing.
 func TestStoreThatIsResetIsToldOf(t *testing.T) {
-	t.Parallel()
 	for name, c := range map[string]struct {
 		happens func(t *testing.T, st *listed)
 		want    []string // what the events say
@@ -68,7 +67,6 @@ func TestStoreThatIsResetIsToldOf(t *testing.T) {
 		}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				st := newListed()
 				d := newDesk(t, st).reconcile(t)
@@ -90,7 +88,6 @@ func TestStoreThatIsResetIsToldOf(t *testing.T) {
 
 // A store that was born before the one whose place it takes was not empty, and lacks what that one knew.
 func TestOlderStoreInPlaceIsToldOf(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		older := newListed()
 		mark(t, older, true)
@@ -109,7 +106,6 @@ func TestOlderStoreInPlaceIsToldOf(t *testing.T) {
 
 // Nobody takes a store whose mark cannot be read for one that has kept everything.
 func TestUnreadableMarkIsToldOf(t *testing.T) {
-	t.Parallel()
 	corrupt := guardtest.FailWith(store.ErrCorrupt)
 	for name, c := range map[string]struct {
 		call  string
@@ -122,7 +118,6 @@ func TestUnreadableMarkIsToldOf(t *testing.T) {
 		"it cannot be completed":       {"complete", guardtest.Refuse, event.StoreError},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				st := newListed()
 				st.On(c.call, guardtest.Always(c.fault))
@@ -148,7 +143,6 @@ func TestUnreadableMarkIsToldOf(t *testing.T) {
 
 // A store without the ability is left alone, and so is one that ends with its process.
 func TestStoreWithoutBirth(t *testing.T) {
-	t.Parallel()
 	memory := idempotency.NewMemoryStore()
 	for _, st := range []idempotency.Store{memory, guardtest.PlainStore{Store: memory}} {
 		g := guardtest.NewGuard(t, st)
@@ -159,7 +153,6 @@ func TestStoreWithoutBirth(t *testing.T) {
 
 // Check says what the store says of itself, too.
 func TestCheckAsksTheStore(t *testing.T) {
-	t.Parallel()
 	server := miniredis.RunT(t)
 	st := guardtest.RedisStore(t, guardtest.PatientRedisClient(t, server.Addr()))
 	want := st.Check(t.Context())
@@ -168,7 +161,6 @@ func TestCheckAsksTheStore(t *testing.T) {
 }
 
 func TestRedisBirth(t *testing.T) {
-	t.Parallel()
 	server := redistest.Start(t)
 	guardtest.RequireBirth(t, guardtest.RedisStore(t, guardtest.PatientRedisClient(t, server.Addr)), func() { server.Do(t, "FLUSHALL") })
 }

@@ -17,7 +17,6 @@ import (
 
 // A tenant goes, and its answers with it. What runs, what nobody knows the outcome of, and what is another's stays.
 func TestErase(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		events := new(guardtest.Events)
 		g := newFinder(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(events.Observe))
@@ -73,7 +72,6 @@ func TestErase(t *testing.T) {
 
 // A record that somebody claims while a tenant is erased is left, and told.
 func TestEraseLeavesWhatChanges(t *testing.T) {
-	t.Parallel()
 	st := &changing{MemoryStore: idempotency.NewMemoryStore()}
 	g := newFinder(t, st)
 	charged(t, g, "alice", "1", "77")

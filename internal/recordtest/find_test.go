@@ -58,7 +58,6 @@ func recordName(t *testing.T, g *idempotency.Guard, tenant, key string) string {
 
 // An operator who has an order number, or the name of a tenant, finds the records, and what became of them.
 func TestFind(t *testing.T) {
-	t.Parallel()
 	g := newFinder(t, idempotency.NewMemoryStore(), idempotency.WithRoute("POST /charges"))
 	for _, call := range [][3]string{{"alice", "1", "77"}, {"alice", "2", "78"}, {"alice", "3", ""}, {"bob", "1", "77"}} {
 		charged(t, g, call[0], call[1], call[2])
@@ -89,7 +88,6 @@ func TestFind(t *testing.T) {
 
 // Who reads the store and has not the secret cannot try order numbers.
 func TestFindNeedsTheSecret(t *testing.T) {
-	t.Parallel()
 	st := idempotency.NewMemoryStore()
 	g := newFinder(t, st, idempotency.WithDerivation("", []byte("secret")))
 	charged(t, g, "alice", "1", "77")
@@ -104,7 +102,6 @@ func TestFindNeedsTheSecret(t *testing.T) {
 
 // A job has a reference without a request.
 func TestFindAJob(t *testing.T) {
-	t.Parallel()
 	g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 	k := idempotency.Key{Scope: "jobs", Value: "1"}
 	job := func(g *idempotency.Guard, opts ...idempotency.TaskOption) error {
@@ -126,7 +123,6 @@ func TestFindAJob(t *testing.T) {
 
 // A store that keeps no tags is found out at the start, and not when somebody looks for an order.
 func TestFindNeedsAFinder(t *testing.T) {
-	t.Parallel()
 	for _, st := range []idempotency.Store{
 		guardtest.PlainStore{Store: idempotency.NewMemoryStore()}, tagless{idempotency.NewMemoryStore()},
 	} {

@@ -142,7 +142,6 @@ func forget(t *testing.T, st *listed, gone ...store.Entry) {
 
 // A run that was overtaken, and records its answer all the same, as another owner, has a record that is not lost.
 func TestLateAnswerIsNotLost(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := newListed()
 		d := newDesk(t, st, idempotency.WithLease(time.Minute), idempotency.WithRecovery(idempotency.Rerun))

@@ -21,19 +21,15 @@ import (
 )
 
 func TestTombstone(t *testing.T) {
-	t.Parallel()
 	t.Run("memory", func(t *testing.T) {
-		t.Parallel()
 		st := idempotency.NewMemoryStore()
 		guardtest.RequireTombstone(t, st)
 		require.Zero(t, st.Len(), "the library's own are not counted")
 	})
 	t.Run("miniredis", func(t *testing.T) {
-		t.Parallel()
 		guardtest.RequireTombstone(t, guardtest.RedisStore(t, guardtest.PatientRedisClient(t, miniredis.RunT(t).Addr())))
 	})
 	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
 		guardtest.RequireTombstone(t, guardtest.RedisStore(t, guardtest.PatientRedisClient(t, redistest.Start(t).Addr)))
 	})
 }
@@ -96,12 +92,10 @@ func actors(i *idempotency.RecordInfo) (all []string) {
 
 // Whatever a record was is told for 30 days, or for as long as the guard says.
 func TestTombstoneTellsWhatARecordWas(t *testing.T) {
-	t.Parallel()
 	for state, status := range map[store.State]int{
 		store.Completed: http.StatusCreated, store.Held: http.StatusInternalServerError, store.Released: http.StatusTooManyRequests,
 	} {
 		t.Run(state.String(), func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				l := newLeft(t, status)
 				require.NoError(t, l.forget(t, ada))
@@ -119,7 +113,6 @@ func TestTombstoneTellsWhatARecordWas(t *testing.T) {
 	}
 	for name, d := range map[string]time.Duration{"none": 0, "less than none": -1} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				l := newLeft(t, http.StatusCreated, idempotency.WithTombstones(d))
 				claims := l.listed.Count("claim")
@@ -134,7 +127,6 @@ func TestTombstoneTellsWhatARecordWas(t *testing.T) {
 
 // The decisions about the record, and about those that the key had before, are told with the last one.
 func TestTombstoneTellsWhoHasDecided(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeft(t, http.StatusInternalServerError)
 		info := l.look(t)
@@ -155,7 +147,6 @@ func TestTombstoneTellsWhoHasDecided(t *testing.T) {
 
 // A record that cannot be read leaves a tombstone, too.
 func TestTombstoneOfACorruptRecord(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeft(t, http.StatusCreated)
 		seen := l.look(t).Seen()
@@ -175,7 +166,6 @@ func (l *left) name(t *testing.T) string { t.Helper(); return intent.Key(l.key).
 
 // A removal that the store refuses leaves what was there, and no word of it.
 func TestRefusedForgettingLeavesNoTombstone(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		changes := guardtest.FailWith(store.ErrChanged)
 		l := newLeft(t, http.StatusCreated)
@@ -205,7 +195,6 @@ func TestRefusedForgettingLeavesNoTombstone(t *testing.T) {
 
 // A record is not removed unless it is told before, but for a store that is full.
 func TestForgettingWithoutATombstone(t *testing.T) {
-	t.Parallel()
 	full := guardtest.FailWith(store.ErrFull)
 	corrupt := guardtest.FailWith(store.ErrCorrupt)
 	for name, c := range map[string]struct {
@@ -220,7 +209,6 @@ func TestForgettingWithoutATombstone(t *testing.T) {
 		"one that was there is corrupt":     {"get-answer", corrupt, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				l := newLeft(t, http.StatusCreated)
 				l.On(c.call, guardtest.Always(c.fault))
@@ -251,10 +239,8 @@ func TestForgettingWithoutATombstone(t *testing.T) {
 
 // A call whose reply was lost is repeated. Nobody knew whether the record was removed, and it is told once.
 func TestRepeatedForgettingCountsOnce(t *testing.T) {
-	t.Parallel()
 	for name, fault := range map[string]guardtest.Fault{"it was not removed": guardtest.Refuse, "it was removed": guardtest.LoseReply} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				l := newLeft(t, http.StatusCreated)
 				seen := l.look(t).Seen()
@@ -270,7 +256,6 @@ func TestRepeatedForgettingCountsOnce(t *testing.T) {
 
 // Of two who forget a record at one moment, one is told to look again.
 func TestTombstoneOfSomebodyElse(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeft(t, http.StatusCreated)
 		name := intent.Tombstone(l.name(t))
@@ -286,7 +271,6 @@ func TestTombstoneOfSomebodyElse(t *testing.T) {
 
 // A tombstone that cannot be read is told of, and the key has no record all the same.
 func TestUnreadableTombstone(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeft(t, http.StatusCreated)
 		require.NoError(t, l.forget(t, ada))
@@ -318,7 +302,6 @@ func TestUnreadableTombstone(t *testing.T) {
 
 // Clients hear nothing of what was forgotten, and nobody asks for it on their behalf.
 func TestClientsSeeNoTombstone(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeft(t, http.StatusCreated)
 		look := guardtest.ServeRecorder(t, l.LookupHandler())
@@ -336,7 +319,6 @@ func TestClientsSeeNoTombstone(t *testing.T) {
 
 // An erased tenant leaves tombstones by the same rule, and a dry run none.
 func TestErasingLeavesTombstones(t *testing.T) {
-	t.Parallel()
 	for kept, want := range map[time.Duration]int{0: 0, time.Hour: 2} {
 		st := idempotency.NewMemoryStore()
 		g := newFinder(t, st, idempotency.WithTombstones(kept))
@@ -355,7 +337,6 @@ func TestErasingLeavesTombstones(t *testing.T) {
 
 // No decision reaches a record of the library itself, and no key has its name.
 func TestOwnRecordsAreNoKeys(t *testing.T) {
-	t.Parallel()
 	g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 	record := intent.Key{Scope: "acme", Value: "k"}.Name()
 	for _, name := range []string{intent.BirthMark, intent.Tombstone(record)} {
