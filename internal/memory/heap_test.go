@@ -174,12 +174,10 @@ func TestMemoryStoreIsNotPinnedByLongTTLs(t *testing.T) {
 // answers, are refused like new keys. So the limit holds but for what one attempt brings, and a tenant
 // that has its share leaves the last quarter to others.
 func TestMemoryStoreBoundsFurtherAttempts(t *testing.T) {
-	t.Parallel()
 	for _, tenant := range []uint64{0, 1} {
 		for _, lapse := range []bool{true, false} {
 			for _, answer := range []int{0, 8 << 10} {
 				t.Run(fmt.Sprintf("tenant %d, lapse %t, answer %d", tenant, lapse, answer), func(t *testing.T) {
-					t.Parallel()
 					synctest.Test(t, func(t *testing.T) { boundsFurtherAttempts(t, tenant, lapse, answer) })
 				})
 			}

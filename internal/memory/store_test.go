@@ -47,14 +47,12 @@ func refuseMemory(t testing.TB, s *memory.Store, key string) {
 // What a full store holds can still be run to its end, because giving up on it would
 // be a second effect.
 func TestMemoryStoreFullRefusesOnlyNewKeys(t *testing.T) {
-	t.Parallel()
 	limits := map[string]memory.Config{
 		"entries": {MaxEntries: 6},
 		"bytes":   {MaxBytes: 6 * 250},
 	}
 	for name, limit := range limits {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			ctx, s := t.Context(), memory.New(limit)
 			keys := guardtest.MemoryKeys(7)
 			var owners []store.Owner
@@ -93,7 +91,6 @@ func TestMemoryStoreFullRefusesOnlyNewKeys(t *testing.T) {
 }
 
 func TestMemoryStoreFullOfExpiredTakesNewKeysAtOnce(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const n = 1000
 		s := memory.New(memory.Config{MaxEntries: n})
@@ -113,7 +110,6 @@ func TestMemoryStoreFullOfExpiredTakesNewKeysAtOnce(t *testing.T) {
 // Nobody sweeps: the calls that come in remove what has expired, each of them a
 // little, so that none of them has to wait for the removal of all.
 func TestMemoryStoreRemovesExpiredInPassing(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const n = 50_000
 		s := memory.New(memory.Config{})
@@ -134,7 +130,6 @@ func TestMemoryStoreRemovesExpiredInPassing(t *testing.T) {
 // What has expired also goes when all calls are for one key: they are all in one part of the store, and
 // the records are in the others.
 func TestMemoryStoreRemovesExpiredWhileOneKeyIsBusy(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const n = 50_000
 		s := memory.New(memory.Config{})
@@ -156,7 +151,6 @@ func TestMemoryStoreRemovesExpiredWhileOneKeyIsBusy(t *testing.T) {
 // An expiry queue that loses its order keeps some records for too long, or looks at
 // the wrong one and finds nothing to remove.
 func TestMemoryStoreRemovesInOrderOfExpiry(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const n = 500
 		s := memory.New(memory.Config{MaxEntries: n})
@@ -190,7 +184,6 @@ func TestMemoryStoreRemovesInOrderOfExpiry(t *testing.T) {
 
 // Records leave the queue from anywhere in it, and their ends move both ways.
 func TestMemoryStoreKeepsItsQueuesInOrder(t *testing.T) {
-	t.Parallel()
 	s, keys := memory.New(memory.Config{}), guardtest.MemoryKeys(10_000)
 	random := rand.New(rand.NewPCG(1, 2))
 	for i, key := range keys {
@@ -206,7 +199,6 @@ func TestMemoryStoreKeepsItsQueuesInOrder(t *testing.T) {
 
 // Room that is not given back is a store that is full for ever.
 func TestMemoryStoreGivesBackItsBytes(t *testing.T) {
-	t.Parallel()
 	ctx, s := t.Context(), memory.New(memory.Config{})
 	owner := claimMemory(t, s, "key", 1)
 	empty := s.Bytes()
@@ -230,7 +222,6 @@ func TestMemoryStoreGivesBackItsBytes(t *testing.T) {
 
 // Under concurrent calls of all kinds the counters still agree with the records.
 func TestMemoryStoreConcurrentCalls(t *testing.T) {
-	t.Parallel()
 	const limit = 20
 	ctx, s := t.Context(), memory.New(memory.Config{MaxEntries: limit})
 	keys := guardtest.MemoryKeys(2 * limit)
@@ -301,7 +292,6 @@ func TestMemoryStoreConcurrentCalls(t *testing.T) {
 
 // A replay copies nothing, however large the answer is.
 func TestMemoryStoreSharesAnswers(t *testing.T) {
-	t.Parallel()
 	for _, size := range []int{1 << 10, 8 << 10, 8<<10 + 1, 1 << 20} {
 		s, key := memory.New(memory.Config{}), guardtest.MemoryKeys(1)[0]
 		owner := claimMemory(t, s, key, 1)
@@ -315,7 +305,6 @@ func TestMemoryStoreSharesAnswers(t *testing.T) {
 
 // A caller that breaks the contract with a long note gets the beginning of it.
 func TestMemoryStoreCutsNotes(t *testing.T) {
-	t.Parallel()
 	s, c := memory.New(memory.Config{}), guardtest.MemoryClaim(1)
 	c.Note = make([]byte, 1<<20)
 	r := guardtest.Claim(t, s, "key", c)
@@ -329,7 +318,6 @@ func TestMemoryStoreCutsNotes(t *testing.T) {
 // An answer that was cut out of a large buffer must not keep the buffer alive: the
 // limit of bytes would say nothing.
 func TestMemoryStoreKeepsNoSpareRoom(t *testing.T) {
-	t.Parallel()
 	s := memory.New(memory.Config{})
 	owner := claimMemory(t, s, "key", 1)
 	require.NoError(t, s.Complete(t.Context(), "key", owner, store.Completion{Answer: make([]byte, 10, 1<<20), TTL: time.Hour}))
@@ -340,7 +328,6 @@ func TestMemoryStoreKeepsNoSpareRoom(t *testing.T) {
 
 // What is forgotten or expired is not kept alive by some corner of the store.
 func TestMemoryStoreLetsGoOfAnswers(t *testing.T) {
-	t.Parallel()
 	s := memory.New(memory.Config{})
 	owner := claimMemory(t, s, "key", 1)
 	require.NoError(t, s.Complete(t.Context(), "key", owner, store.Completion{Answer: make([]byte, 64<<10), TTL: time.Hour}))
@@ -356,7 +343,6 @@ func TestMemoryStoreLetsGoOfAnswers(t *testing.T) {
 }
 
 func TestMemoryStoreListObeysItsContext(t *testing.T) {
-	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := memory.New(memory.Config{}).List(ctx, store.Query{})
@@ -364,7 +350,6 @@ func TestMemoryStoreListObeysItsContext(t *testing.T) {
 }
 
 func TestMemoryStoreForgetsStoppedWatchers(t *testing.T) {
-	t.Parallel()
 	s := memory.New(memory.Config{})
 	_, stopFirst, err := s.Watch(t.Context(), "key")
 	require.NoError(t, err)
@@ -378,7 +363,6 @@ func TestMemoryStoreForgetsStoppedWatchers(t *testing.T) {
 
 // "For ever" is a duration that people write as the largest there is.
 func TestMemoryStoreKeepsForEver(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.New(memory.Config{})
 		time.Sleep(time.Hour)
@@ -392,7 +376,6 @@ func TestMemoryStoreKeepsForEver(t *testing.T) {
 
 // However many runs a record has had, what its notes took is free when it is gone.
 func TestMemoryStoreGivesBackTheBytesOfNotes(t *testing.T) {
-	t.Parallel()
 	s := memory.New(memory.Config{})
 	most := int64(0)
 	for n := range uint64(40) {
@@ -412,7 +395,6 @@ func TestMemoryStoreGivesBackTheBytesOfNotes(t *testing.T) {
 // Against a map: keys of all lengths, of which many have the same hash, come and go in
 // any order, and the room of those that have gone is used again.
 func TestMemoryTable(t *testing.T) {
-	t.Parallel()
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
 	hash := func(key string) uint64 { return uint64(len(key) % 5) }
