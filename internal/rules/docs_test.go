@@ -25,7 +25,6 @@ without each of its rows. Another one keeps this page: ` + "`go test ./internal/
 `
 
 func TestDocs(t *testing.T) {
-	t.Parallel()
 	var b strings.Builder
 	b.WriteString(head)
 	section(&b, "What the end of a run means", "The outcome of a run whose code has returned or panicked.", Judge, func(j Judgement) string {

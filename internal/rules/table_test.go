@@ -33,7 +33,6 @@ func has[F fact](set, facts F) bool { return set&facts != 0 }
 // result of another.
 func check[F fact, R any](t *testing.T, table *Table[F, R], allowed func(f F, r R) string) {
 	t.Helper()
-	t.Parallel()
 	var seen F
 	for _, c := range table.columns {
 		for _, n := range c.facts {
