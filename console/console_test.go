@@ -22,7 +22,6 @@ import (
 
 // The JSON of each screen and of each record is what idem -o json prints, where both show it.
 func TestJSON(t *testing.T) {
-	t.Parallel()
 	s := serve(t)
 	s.fill()
 	b, released := s.as(ada).json(), "/records/"+s.look("order-79").Record
@@ -56,7 +55,6 @@ func TestJSON(t *testing.T) {
 
 // What each screen says to people.
 func TestScreens(t *testing.T) {
-	t.Parallel()
 	s := serve(t)
 	s.fill()
 	running, end := make(chan struct{}), make(chan struct{})
@@ -86,7 +84,6 @@ func TestScreens(t *testing.T) {
 }
 
 func TestPages(t *testing.T) {
-	t.Parallel()
 	s := serve(t)
 	for i := range pageSize + 5 {
 		s.post("POST /payouts", "payout-"+itoa(i), broken, hold)
@@ -105,7 +102,6 @@ func TestPages(t *testing.T) {
 
 // Each decision does what it says, is reported with who has made it and why, and is logged.
 func TestDecisions(t *testing.T) {
-	t.Parallel()
 	type row struct {
 		key, word string
 		more      []string
@@ -160,7 +156,6 @@ func TestDecisions(t *testing.T) {
 
 // A form that is sent again after its key has run and is held anew is no decision about what is held now.
 func TestFormIsSentAgainAfterARun(t *testing.T) {
-	t.Parallel()
 	s := serve(t)
 	s.fill()
 	i, b := s.look("payout-1"), s.as(ada)
@@ -172,7 +167,6 @@ func TestFormIsSentAgainAfterARun(t *testing.T) {
 
 // The screen of a key tells its runs and the decisions about them in the order in which they came.
 func TestTimeline(t *testing.T) {
-	t.Parallel()
 	s := serve(t)
 	s.fill()
 	var i idempotency.RecordInfo
@@ -196,7 +190,6 @@ func TestTimeline(t *testing.T) {
 
 // A form that was sent to one process, and again to another one, is one decision.
 func TestFormThatIsSentToTwoProcesses(t *testing.T) {
-	t.Parallel()
 	s := serve(t)
 	s.fill()
 	i := s.look("payout-1")
@@ -217,7 +210,6 @@ func TestFormThatIsSentToTwoProcesses(t *testing.T) {
 
 // Of two operators who have seen the same, one decides, and the other learns of it.
 func TestTwoOperators(t *testing.T) {
-	t.Parallel()
 	s := serve(t)
 	s.fill()
 	i, b := s.look("payout-1"), s.as(ada)
@@ -232,7 +224,6 @@ func TestTwoOperators(t *testing.T) {
 
 // What is refused changes nothing, and the page says why and keeps what was filled in.
 func TestRefusals(t *testing.T) {
-	t.Parallel()
 	s := serve(t)
 	s.fill()
 	for name, c := range map[string]struct {
@@ -268,7 +259,6 @@ func TestRefusals(t *testing.T) {
 
 // A decision about what was there shows what is there now, and can be made about that.
 func TestChangedMeanwhile(t *testing.T) {
-	t.Parallel()
 	for _, word := range []string{"final", "not-executed", "resume", "forget"} {
 		s := serve(t)
 		s.fill()
@@ -289,7 +279,6 @@ func TestChangedMeanwhile(t *testing.T) {
 
 // The guard of the route decides: with its sealer, and for its TTL.
 func TestGuardOfTheRoute(t *testing.T) {
-	t.Parallel()
 	s := serve(t)
 	sealed := s.guard.With(idempotency.WithRoute("POST /sealed"), idempotency.WithSealer(guardtest.NewSealer(t, 1)), idempotency.WithTTL(72*time.Hour), hold)
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader("{}"))
@@ -337,7 +326,6 @@ func (s *sparseStore) List(ctx context.Context, q store.Query) (store.Page, erro
 
 // Pages of the store without anything are passed over, and not for ever.
 func TestSparseIndex(t *testing.T) {
-	t.Parallel()
 	for empty, says := range map[int]string{
 		mostPages - 1: "4 requests wait for a decision", mostPages: "This page has nothing that waits for a decision; the next one may.",
 	} {
@@ -351,7 +339,6 @@ func TestSparseIndex(t *testing.T) {
 
 // Runs that hang are seen on the first screen, also on routes that do not hold.
 func TestRunsThatHang(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
 		end := make(chan struct{})

@@ -65,7 +65,6 @@ func (b *browser) found(pairs ...string) (names []string, says string) {
 
 // A record is led to by its name and by its key, in whichever form they come.
 func TestFind(t *testing.T) {
-	t.Parallel()
 	s := serve(t)
 	s.fill()
 	b, name := s.as(viewer), s.look("payout-1").Record
@@ -106,7 +105,6 @@ func TestFind(t *testing.T) {
 
 // Records are found by a reference and by their tenant, by whoever may look, and a page of them says how many there are.
 func TestFindByReferenceAndTenant(t *testing.T) {
-	t.Parallel()
 	s := serve(t, byOrder, findable, idempotency.WithRoute("POST /orders"))
 	s.order(s.guard, "alice", "a", "77", created)
 	s.order(s.guard, "alice", "b", "78", broken)
@@ -155,7 +153,6 @@ func TestFindByReferenceAndTenant(t *testing.T) {
 
 // A long list has pages, each of which leads to the next.
 func TestPagesOfATenant(t *testing.T) {
-	t.Parallel()
 	s := serve(t, findable)
 	for i := range pageSize + 5 {
 		s.order(s.guard, "alice", "key-"+itoa(i), "", created)
@@ -176,7 +173,6 @@ func TestPagesOfATenant(t *testing.T) {
 
 // Records are found whichever secret their guard has: guards made from that of the console are known, others are named.
 func TestFindWithTheSecretOfEachGuard(t *testing.T) {
-	t.Parallel()
 	s := serve(t, byOrder, findable)
 	secret := func(text string) idempotency.Option { return idempotency.WithDerivation("", []byte(text)) }
 	apart, err := idempotency.New(s.store, guardtest.TenantScope, byOrder, findable, secret("two"))
@@ -196,7 +192,6 @@ func TestFindWithTheSecretOfEachGuard(t *testing.T) {
 
 // A run is found by its trace among what is held, also if another attempt came later, and the page says what it has looked at.
 func TestFindByTrace(t *testing.T) {
-	t.Parallel()
 	var now event.TraceContext
 	s := serve(t, adapter.WithTraceContext(func(context.Context) event.TraceContext { return now }))
 	run := func(key string, trace byte, h http.HandlerFunc) {
@@ -233,7 +228,6 @@ func TestFindByTrace(t *testing.T) {
 
 // A search by trace looks at a bounded part of the index at once, and goes on.
 func TestFindByTraceInALongIndex(t *testing.T) {
-	t.Parallel()
 	s := serveOn(t, &sparseStore{idempotency.NewMemoryStore(), mostPages})
 	s.fill()
 	got := s.as(viewer).get("/find?trace=" + strings.Repeat("1", 32)).Body.String()
@@ -270,7 +264,6 @@ func (s taglessStore) List(ctx context.Context, q store.Query) (store.Page, erro
 
 // With a store that has no index of tags, the screens offer what they can do, and say so.
 func TestStoreWithoutTags(t *testing.T) {
-	t.Parallel()
 	s := serveOn(t, taglessStore{idempotency.NewMemoryStore()})
 	s.fill()
 	b := s.as(ada)

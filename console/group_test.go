@@ -37,7 +37,6 @@ var groupLink = regexp.MustCompile(`href="\.(/group\?[^"]+)"`)
 
 // The first screen leads to the screen of a group, whose form is about what was shown.
 func TestGroupIsDecidedTogether(t *testing.T) {
-	t.Parallel()
 	s := serve(t)
 	s.fill()
 	b := s.as(ada)
@@ -67,7 +66,6 @@ func TestGroupIsDecidedTogether(t *testing.T) {
 }
 
 func TestGroupJSON(t *testing.T) {
-	t.Parallel()
 	s := serve(t)
 	s.fill()
 	b := s.as(ada).json()
@@ -82,7 +80,6 @@ func TestGroupJSON(t *testing.T) {
 
 // What cannot be decided is left alone and named, and the others are decided.
 func TestGroupLeavesSomeAlone(t *testing.T) {
-	t.Parallel()
 	s := serve(t)
 	s.fill()
 	form := s.together("resume", []string{"payout-1", "payout-2", "order-77", "charge-5", "order-78"})
@@ -122,7 +119,6 @@ func TestGroupLeavesSomeAlone(t *testing.T) {
 
 // A form that is refused changes nothing. The page says why, keeps what was filled in, and is about what was seen.
 func TestGroupRefusals(t *testing.T) {
-	t.Parallel()
 	s := serve(t)
 	s.fill()
 	both := []string{"payout-1", "payout-2"}
@@ -176,7 +172,6 @@ func TestGroupRefusals(t *testing.T) {
 
 // A store that is away, or goes away, is the answer.
 func TestGroupWithoutAStore(t *testing.T) {
-	t.Parallel()
 	st := &downStore{MemoryStore: idempotency.NewMemoryStore()}
 	s := serveOn(t, st)
 	s.fill()

@@ -46,7 +46,6 @@ func (s *countingStore) Find(ctx context.Context, t store.Tag, q store.Query) (s
 
 // Whoever is not let in touches nothing and learns nothing.
 func TestStrangers(t *testing.T) {
-	t.Parallel()
 	st := &countingStore{MemoryStore: idempotency.NewMemoryStore()}
 	s := serveOn(t, st)
 	s.fill()
@@ -71,7 +70,6 @@ func TestStrangers(t *testing.T) {
 
 // Without a rule, only a browser on this machine looks, and it does not decide.
 func TestOnThisMachine(t *testing.T) {
-	t.Parallel()
 	s := serve(t)
 	s.fill()
 	for name, c := range map[string]struct {
@@ -107,7 +105,6 @@ func TestOnThisMachine(t *testing.T) {
 
 // An actor does what the actor may.
 func TestPermissions(t *testing.T) {
-	t.Parallel()
 	s := serve(t)
 	s.fill()
 	for _, actor := range []Actor{viewer, {Decide: true}} {
@@ -125,7 +122,6 @@ func TestPermissions(t *testing.T) {
 }
 
 func TestRedact(t *testing.T) {
-	t.Parallel()
 	s := serve(t)
 	s.fill()
 	b := s.browser(Options{Authorize: as(ada), Redact: func(a *Answer) {
@@ -148,7 +144,6 @@ func TestRedact(t *testing.T) {
 
 // A form of another site does nothing, whatever the browser says of it.
 func TestForeignForms(t *testing.T) {
-	t.Parallel()
 	s := serve(t)
 	s.fill()
 	i := s.look("payout-1")
@@ -170,7 +165,6 @@ func TestForeignForms(t *testing.T) {
 }
 
 func TestHeaders(t *testing.T) {
-	t.Parallel()
 	s := serve(t)
 	b := s.as(ada)
 	for _, target := range []string{"/", "/store", "/find", "/erase", "/nothing", "/records/x", "/style.css", "/icon.svg"} {
@@ -195,7 +189,6 @@ func TestHeaders(t *testing.T) {
 }
 
 func TestPathTricks(t *testing.T) {
-	t.Parallel()
 	s := serve(t)
 	s.fill()
 	name := s.look("payout-1").Record
@@ -226,7 +219,6 @@ var links = regexp.MustCompile(`(?:href|src|action)="([^"#]+)"`)
 
 // All links work, wherever the console is mounted.
 func TestMounts(t *testing.T) {
-	t.Parallel()
 	s := serve(t)
 	s.fill()
 	h := s.as(ada).h
@@ -270,7 +262,6 @@ func TestMounts(t *testing.T) {
 
 // When the store is away, the page says so, and the status does.
 func TestStoreIsAway(t *testing.T) {
-	t.Parallel()
 	st := &downStore{MemoryStore: idempotency.NewMemoryStore()}
 	s := serveOn(t, st)
 	s.fill()
@@ -307,7 +298,6 @@ func (s *downStore) List(ctx context.Context, q store.Query) (store.Page, error)
 }
 
 func TestNewRefuses(t *testing.T) {
-	t.Parallel()
 	_, err := New(nil, Options{})
 	require.Error(t, err)
 	guard, err := idempotency.New(&guardtest.FaultStore{}, idempotency.SharedScope)
