@@ -211,12 +211,10 @@ func (s *shop) requireTruth(t *testing.T, got guardtest.Reply, err error) {
 // After each way and each mishap, one row is there for the key in the end, and at no time more.
 // No client is told that a row is there that is not, or the reverse, and Hold holds nothing.
 func TestRowAndRecordAreThereTogether(t *testing.T) {
-	t.Parallel()
 	for _, recovery := range []idempotency.Recovery{idempotency.Rerun, idempotency.Hold} {
 		for wayName, w := range ways {
 			for mishapName, m := range mishaps {
 				t.Run(fmt.Sprintf("%v/%s/%s", recovery, wayName, mishapName), func(t *testing.T) {
-					t.Parallel()
 					synctest.Test(t, func(t *testing.T) { cross(t, recovery, w, m) })
 				})
 			}

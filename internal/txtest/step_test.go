@@ -47,7 +47,6 @@ func stepShop(t *testing.T, first func(w http.ResponseWriter, err error), opts .
 // However the commit of a step fails, its row is there once in the end, and a run knows what it
 // can know.
 func TestStepAndRowAreThereTogether(t *testing.T) {
-	t.Parallel()
 	for name, c := range map[string]struct {
 		op     string
 		fault  guardtest.Fault
@@ -66,7 +65,6 @@ func TestStepAndRowAreThereTogether(t *testing.T) {
 	} {
 		for _, transaction := range []bool{false, true} {
 			t.Run(name+map[bool]string{true: ", with a transaction"}[transaction], func(t *testing.T) {
-				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					fails := func(w http.ResponseWriter, _ error) { w.WriteHeader(http.StatusInternalServerError) }
 					s, stepped := stepShop(t, fails, idempotency.WithTransaction(transaction))
@@ -96,7 +94,6 @@ func later(_ context.Context, proceed func() error) error {
 
 // A step that was rolled back has done nothing, and the client may be told so.
 func TestStepThatWasRolledBackIsNotBegun(t *testing.T) {
-	t.Parallel()
 	s, _ := stepShop(t, func(w http.ResponseWriter, _ error) { w.WriteHeader(http.StatusTooManyRequests) }, idempotency.WithRecovery(idempotency.Hold))
 	s.store.On("step-commit", guardtest.First(1, guardtest.FailWith(conflict)))
 	require.Equal(t, http.StatusTooManyRequests, s.Do(t, guardtest.Call{Key: "k"}).Status)
@@ -110,7 +107,6 @@ func TestStepThatWasRolledBackIsNotBegun(t *testing.T) {
 
 // An error rolls the rows back. A permanent one is recorded all the same.
 func TestErrorOfAStepRollsBack(t *testing.T) {
-	t.Parallel()
 	for _, permanent := range []bool{false, true} {
 		s := newShop(t, nil, idempotency.WithTransaction(false))
 		tries := 0
@@ -135,7 +131,6 @@ func TestErrorOfAStepRollsBack(t *testing.T) {
 // Wrong steps are refused as wrong joins and as wrong steps are. Outside of a run, a step is an
 // ordinary transaction.
 func TestWrongTransactedSteps(t *testing.T) {
-	t.Parallel()
 	other := guardtest.NewTxStore()
 	charge := func(_ context.Context, tx *guardtest.Tx) (int, error) { return 7, insert(tx) }
 	s := newShop(t, nil, idempotency.WithTransaction(false))
@@ -168,11 +163,9 @@ func TestWrongTransactedSteps(t *testing.T) {
 // A transaction that keeps steps from being saved keeps them from having an effect, also once it is
 // ready. What an earlier attempt has recorded is still found, and a step after a rollback runs.
 func TestStepThatCannotBeSavedDoesNotRun(t *testing.T) {
-	t.Parallel()
 	exclusive := errors.New("one writer")
 	for name, opts := range map[string][]idempotency.TaskOption{"": nil, "at most once": {idempotency.AtMostOnce()}} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := newShop(t, nil)
 				s.store.Exclusive = exclusive
@@ -213,7 +206,6 @@ func TestStepThatCannotBeSavedDoesNotRun(t *testing.T) {
 
 // A step that an earlier attempt has recorded is found while a transaction is open.
 func TestRecordedStepIsFoundInATransaction(t *testing.T) {
-	t.Parallel()
 	s := newShop(t, nil)
 	s.store.Exclusive = errors.New("one writer")
 	s.runs.Handler = func(w http.ResponseWriter, r *http.Request, run int64) {
