@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -445,9 +446,8 @@ func TestSealedSteps(t *testing.T) {
 					charged++
 					return "secret", nil
 				})
-				if op.Attempt() == 2 && !errors.Is(err, c.want) || err == nil && got != "secret" {
-					t.Errorf("attempt %d: %q, %v", op.Attempt(), got, err)
-				}
+				assert.False(t, op.Attempt() == 2 && !errors.Is(err, c.want), "attempt %d: %q, %v", op.Attempt(), got, err)
+				assert.False(t, err == nil && got != "secret", "attempt %d: %q, %v", op.Attempt(), got, err)
 				_, _ = idempotency.Step(r.Context(), "ship", func(context.Context) (string, error) { return "sh_1", nil })
 				w.WriteHeader(http.StatusInternalServerError)
 			})))

@@ -77,9 +77,8 @@ func TestPermanentErrorIsRecorded(t *testing.T) {
 			ran++
 			return 0, idempotency.Permanent(declined)
 		})
-		if !idempotency.IsPermanent(err) || err.Error() != "card declined" {
-			t.Errorf("attempt %d: %v", attempts, err)
-		}
+		assert.True(t, idempotency.IsPermanent(err), "attempt %d: %v", attempts, err)
+		assert.EqualError(t, err, "card declined", "attempt %d: %v", attempts, err)
 		if first := attempts == 1; errors.Is(err, declined) != first {
 			t.Errorf("attempt %d: the function's own error: %v", attempts, !first)
 		}
@@ -122,9 +121,8 @@ func TestStepMisuse(t *testing.T) {
 	ok := func(context.Context) (int, error) { return 1, nil }
 	misused := func(t *testing.T, err error, part string) {
 		t.Helper()
-		if !errors.Is(err, idempotency.ErrStepMisuse) || !strings.Contains(err.Error(), part) {
-			t.Errorf("want misuse %q, got %v", part, err)
-		}
+		assert.ErrorIs(t, err, idempotency.ErrStepMisuse)
+		assert.ErrorContains(t, err, part)
 	}
 	var late context.Context
 	s := stepServer(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -150,9 +148,8 @@ func TestStepMisuse(t *testing.T) {
 			return 0, idempotency.Permanent(errors.New(strings.Repeat("x", 64<<10+1)))
 		})
 		misused(t, err, "65537 bytes")
-		if !errors.Is(err, idempotency.ErrNotRecorded) || !strings.Contains(err.Error(), `step "large error"`) {
-			t.Errorf("what is too large has happened: %v", err)
-		}
+		assert.ErrorIs(t, err, idempotency.ErrNotRecorded, "what is too large has happened")
+		assert.ErrorContains(t, err, `step "large error"`, "what is too large has happened")
 		_, err = idempotency.Step(ctx, "not JSON", func(context.Context) (func(), error) { return nil, nil })
 		misused(t, err, "unsupported type")
 	})
@@ -191,9 +188,8 @@ func TestStepsRunInParallel(t *testing.T) {
 					ran[i]++
 					return i * 100, nil
 				})
-				if err != nil || got != i*100 {
-					t.Errorf("step %d: %d, %v", i, got, err)
-				}
+				assert.NoError(t, err)
+				assert.Equal(t, i*100, got)
 			})
 		}
 		all.Wait()
@@ -296,9 +292,7 @@ func TestStepMayContainAnotherOperation(t *testing.T) {
 		outer := idempotency.DeriveKey(r.Context(), "charge")
 		got, err := idempotency.Step(r.Context(), "charge", func(ctx context.Context) (string, error) {
 			value, _, err := idempotency.Do(ctx, jobs, invoiceKey, func(ctx context.Context) (string, error) {
-				if idempotency.DeriveKey(ctx, "charge") == outer {
-					t.Error("derived keys of two operations collide")
-				}
+				assert.NotEqual(t, outer, idempotency.DeriveKey(ctx, "charge"), "derived keys of two operations collide")
 				return idempotency.Step(ctx, "charge", func(context.Context) (string, error) { return "inner", nil })
 			})
 			return value, err
@@ -371,17 +365,14 @@ func TestStepsOnRedis(t *testing.T) {
 				charges++
 				return strings.Repeat("ch_1\r\n\x00", 4000), nil
 			})
-			if err != nil || len(got) != 7*4000 {
-				t.Errorf("attempt %d: %d bytes, %v", op.Attempt(), len(got), err)
-			}
+			assert.NoError(t, err, "attempt %d: %d bytes, %v", op.Attempt(), len(got), err)
+			assert.Len(t, got, 7*4000, "attempt %d: %d bytes, %v", op.Attempt(), len(got), err)
 			switch op.Attempt() {
 			case 1: // as good as dead: its lease lapses while it does nothing
 				close(died)
 				<-revive
 				_, err = idempotency.Step(r.Context(), "ship", func(context.Context) (int, error) { return 1, nil })
-				if err == nil {
-					t.Error("an overtaken run records a step")
-				}
+				assert.Error(t, err, "an overtaken run records a step")
 			case 2:
 				w.WriteHeader(http.StatusBadGateway) // released
 			default:
@@ -422,9 +413,8 @@ func TestStepThatWasNotDoneMayBeBegunAgain(t *testing.T) {
 			}
 			return 1, nil
 		}, idempotency.AtMostOnce())
-		if run == 1 && !errors.Is(err, refused) || run == 2 && err != nil {
-			t.Errorf("run %d: %v", run, err)
-		}
+		assert.False(t, run == 1 && !errors.Is(err, refused), "run %d: %v", run, err)
+		assert.False(t, run == 2 && err != nil, "run %d: %v", run, err)
 		if err != nil {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}

@@ -16,6 +16,7 @@ import (
 	"unsafe"
 	"weak"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency/internal/guardtest"
@@ -234,9 +235,7 @@ func TestMemoryStoreConcurrentCalls(t *testing.T) {
 				c.Hold = random.IntN(2) == 0
 				c.Lease, c.Retention = time.Millisecond, 10*time.Millisecond
 				_, err := s.Claim(ctx, key, c)
-				if err != nil && !errors.Is(err, store.ErrFull) {
-					t.Errorf("Claim: %v", err)
-				}
+				assert.False(t, err != nil && !errors.Is(err, store.ErrFull), "Claim: %v", err)
 				switch random.IntN(9) {
 				case 0:
 					_ = s.Release(ctx, key, c.Owner, store.Release{})
@@ -254,9 +253,7 @@ func TestMemoryStoreConcurrentCalls(t *testing.T) {
 					q := store.Query{Holding: random.IntN(2) == 0, Limit: random.IntN(limit)}
 					for {
 						page, err := s.List(ctx, q)
-						if err != nil {
-							t.Errorf("List: %v", err)
-						}
+						assert.NoError(t, err)
 						if q.Cursor = page.Next; q.Cursor == "" || random.IntN(5) == 0 {
 							break
 						}

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -238,9 +239,7 @@ func TestReconcileInSeveralProcesses(t *testing.T) {
 		var all sync.WaitGroup
 		for _, d := range desks {
 			all.Go(func() {
-				if err := d.Reconcile(ctx, 50*time.Millisecond); err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, d.Reconcile(ctx, 50*time.Millisecond))
 			})
 		}
 		settled := func() (sum int) {

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -337,9 +338,7 @@ func retryWhileSettled(
 					t.Error(err)
 					return
 				case got.Replayed():
-					if got.Status != http.StatusCreated {
-						t.Errorf("replay of %d", got.Status)
-					}
+					assert.Equal(t, http.StatusCreated, got.Status, "replay of %d", got.Status)
 					return
 				case got.Status == http.StatusCreated:
 					fresh.Add(1)

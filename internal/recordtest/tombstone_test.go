@@ -111,18 +111,16 @@ func TestTombstoneTellsWhatARecordWas(t *testing.T) {
 			})
 		})
 	}
-	for name, d := range map[string]time.Duration{"none": 0, "less than none": -1} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := newLeft(t, http.StatusCreated, idempotency.WithTombstones(d))
-				claims := l.listed.Count("claim")
-				require.NoError(t, l.forget(t, ada))
-				require.Equal(t, claims, l.listed.Count("claim"))
-				require.Nil(t, l.forgotten(t))
-				require.Empty(t, guardtest.List(t, l.inspected, store.Query{}))
-			})
+	guardtest.Each(t, map[string]time.Duration{"none": 0, "less than none": -1}, func(t *testing.T, d time.Duration) {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLeft(t, http.StatusCreated, idempotency.WithTombstones(d))
+			claims := l.listed.Count("claim")
+			require.NoError(t, l.forget(t, ada))
+			require.Equal(t, claims, l.listed.Count("claim"))
+			require.Nil(t, l.forgotten(t))
+			require.Empty(t, guardtest.List(t, l.inspected, store.Query{}))
 		})
-	}
+	})
 }
 
 // The decisions about the record, and about those that the key had before, are told with the last one.
@@ -197,61 +195,58 @@ func TestRefusedForgettingLeavesNoTombstone(t *testing.T) {
 func TestForgettingWithoutATombstone(t *testing.T) {
 	full := guardtest.FailWith(store.ErrFull)
 	corrupt := guardtest.FailWith(store.ErrCorrupt)
-	for name, c := range map[string]struct {
+	type row struct {
 		call  string
 		fault guardtest.Fault
 		want  error // nil if the record is removed
-	}{
+	}
+	guardtest.Each(t, map[string]row{
 		"the store is away when it is read": {"get-answer", guardtest.Refuse, guardtest.ErrDown},
 		"the store is away when it is made": {"claim", guardtest.Refuse, guardtest.ErrDown},
 		"the store is away when it is done": {"complete", guardtest.Refuse, guardtest.ErrDown},
 		"the store is full":                 {"claim", full, nil},
 		"one that was there is corrupt":     {"get-answer", corrupt, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := newLeft(t, http.StatusCreated)
-				l.On(c.call, guardtest.Always(c.fault))
-				err := l.forget(t, ada)
-				l.On(c.call, nil)
-				if c.want != nil {
-					require.ErrorIs(t, err, c.want)
-					l.look(t)
-					time.Sleep(10 * time.Second) // the lease of the one that was begun
-					require.NoError(t, l.forget(t, ada))
-					require.Equal(t, []string{"ada"}, actors(l.forgotten(t)))
-					return
+	}, func(t *testing.T, c row) {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLeft(t, http.StatusCreated)
+			l.On(c.call, guardtest.Always(c.fault))
+			err := l.forget(t, ada)
+			l.On(c.call, nil)
+			if c.want != nil {
+				require.ErrorIs(t, err, c.want)
+				l.look(t)
+				time.Sleep(10 * time.Second) // the lease of the one that was begun
+				require.NoError(t, l.forget(t, ada))
+				require.Equal(t, []string{"ada"}, actors(l.forgotten(t)))
+				return
+			}
+			require.NoError(t, err)
+			gone := l.forgotten(t)
+			require.Equal(t, c.call == "claim", gone == nil)
+			told := 0
+			for _, e := range l.All() {
+				if e.Kind == event.StoreError && e.Op == "tombstone" && errors.Is(e.Err, store.ErrFull) {
+					told++
 				}
-				require.NoError(t, err)
-				gone := l.forgotten(t)
-				require.Equal(t, c.call == "claim", gone == nil)
-				told := 0
-				for _, e := range l.All() {
-					if e.Kind == event.StoreError && e.Op == "tombstone" && errors.Is(e.Err, store.ErrFull) {
-						told++
-					}
-				}
-				require.Equal(t, c.call == "claim", told == 1)
-			})
+			}
+			require.Equal(t, c.call == "claim", told == 1)
 		})
-	}
+	})
 }
 
 // A call whose reply was lost is repeated. Nobody knew whether the record was removed, and it is told once.
 func TestRepeatedForgettingCountsOnce(t *testing.T) {
-	for name, fault := range map[string]guardtest.Fault{"it was not removed": guardtest.Refuse, "it was removed": guardtest.LoseReply} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := newLeft(t, http.StatusCreated)
-				seen := l.look(t).Seen()
-				l.On("forget", guardtest.Always(fault))
-				require.ErrorIs(t, l.Forget(t.Context(), l.key, seen, ada), guardtest.ErrDown)
-				l.On("forget", nil)
-				require.NoError(t, l.Forget(t.Context(), l.key, seen, ada))
-				require.Equal(t, []string{"ada"}, actors(l.forgotten(t)))
-			})
+	guardtest.Each(t, map[string]guardtest.Fault{"it was not removed": guardtest.Refuse, "it was removed": guardtest.LoseReply}, func(t *testing.T, fault guardtest.Fault) {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLeft(t, http.StatusCreated)
+			seen := l.look(t).Seen()
+			l.On("forget", guardtest.Always(fault))
+			require.ErrorIs(t, l.Forget(t.Context(), l.key, seen, ada), guardtest.ErrDown)
+			l.On("forget", nil)
+			require.NoError(t, l.Forget(t.Context(), l.key, seen, ada))
+			require.Equal(t, []string{"ada"}, actors(l.forgotten(t)))
 		})
-	}
+	})
 }
 
 // Of two who forget a record at one moment, one is told to look again.

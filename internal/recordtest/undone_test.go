@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -306,9 +307,7 @@ func TestRequestKnowsItselfWhenTheKeyIsBoundAnewMeanwhile(t *testing.T) {
 			return errors.Join(err, again())
 		}))
 		got := newer.Attempt(t, guardtest.Call{Key: "k"})
-		if !got.Replayed() {
-			t.Errorf("the request does not know itself: %d %s", got.Status, got.Body)
-		}
+		assert.True(t, got.Replayed(), "the request does not know itself: %d %s", got.Status, got.Body)
 		return nil
 	}))
 	require.Equal(t, http.StatusTooManyRequests, older.Do(t, guardtest.Call{Key: "k"}).Status)

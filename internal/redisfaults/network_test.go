@@ -3,7 +3,6 @@ package redisfaults
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -232,14 +232,11 @@ func TestRedisPoolExhausted(t *testing.T) {
 			op, _ := idempotency.FromContext(r.Context())
 			if !shared {
 				time.Sleep(lease + lease/2) // the lease runs in Redis
-				if !op.Valid() {
-					t.Error("the claim is not sure any more")
-				}
+				assert.True(t, op.Valid(), "the claim is not sure any more")
 			} else {
 				<-r.Context().Done()
-				if op.Valid() || !errors.Is(context.Cause(r.Context()), idempotency.ErrLeaseLost) {
-					t.Errorf("valid: %v, %v", op.Valid(), context.Cause(r.Context()))
-				}
+				assert.False(t, op.Valid(), "valid: %v, %v", op.Valid(), context.Cause(r.Context()))
+				assert.ErrorIs(t, context.Cause(r.Context()), idempotency.ErrLeaseLost, "valid: %v, %v", op.Valid(), context.Cause(r.Context()))
 			}
 			_, _ = io.WriteString(w, "run 1")
 		})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -208,9 +209,7 @@ func countLost(t *testing.T, s *idempotency.RedisStore, acknowledged map[string]
 		clients.Go(func() {
 			for key := range keys {
 				r, err := s.Claim(t.Context(), key, guardtest.RedisClaim())
-				if err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, err)
 				if r.Mine {
 					lost.Add(1)
 				}

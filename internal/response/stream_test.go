@@ -28,9 +28,7 @@ func TestStreamIsLiveAndReplayedWhole(t *testing.T) {
 			c := http.NewResponseController(w)
 			for range events {
 				_, _ = io.WriteString(w, "data: event\n\n")
-				if err := c.Flush(); err != nil {
-					t.Errorf("flush: %v", err)
-				}
+				assert.NoError(t, c.Flush(), "flush")
 				<-seen
 			}
 		}}
@@ -67,9 +65,7 @@ func TestStreamIsRecordedWhenTheClientIsGone(t *testing.T) {
 				for i := range 50 {
 					_, err := w.Write(make([]byte, size))
 					err = errors.Join(err, http.NewResponseController(w).Flush())
-					if err != nil {
-						t.Errorf("write %d: %v", i, err)
-					}
+					assert.NoError(t, err, i)
 					if i == 0 {
 						<-gone
 					}

@@ -192,7 +192,7 @@ func TestLocationOfALargeAnswerIsTheOneThatWasWritten(t *testing.T) {
 // What outer handlers make of the values, before the end of the answer or before the answer, is not
 // recorded, and the handler does not see it.
 func TestOuterHandlersChangeTheirOwnValues(t *testing.T) {
-	for name, begin := range map[string]func(w http.ResponseWriter){
+	guardtest.Each(t, map[string]func(w http.ResponseWriter){
 		"flushed": func(w http.ResponseWriter) {
 			w.WriteHeader(http.StatusCreated)
 			_ = http.NewResponseController(w).Flush()
@@ -206,29 +206,27 @@ func TestOuterHandlersChangeTheirOwnValues(t *testing.T) {
 			w.WriteHeader(http.StatusCreated)
 			_ = http.NewResponseController(w).Flush()
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			guarded := record(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				w.Header()["X-Tag"] = []string{"one"}
-				w.Header()["Content-Type"] = []string{"text/plain"}
-				begin(w)
-				if got := w.Header()["X-Tag"][0]; got != "one" {
-					t.Errorf("the handler finds %q", got)
-				}
-				_, _ = io.WriteString(w, "body")
-			}))
-			outer := true
-			s := guardtest.ServeHTTP1(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if outer {
-					w = changingWriter{w}
-				}
-				guarded.ServeHTTP(w, r)
-			}))
-			require.Equal(t, "one; outside", s.Do(t, guardtest.Call{}).Header.Get("X-Tag"))
-			outer = false
-			again := s.Do(t, guardtest.Call{})
-			require.True(t, again.Replayed())
-			require.Equal(t, "one", again.Header.Get("X-Tag"))
-		})
-	}
+	}, func(t *testing.T, begin func(w http.ResponseWriter)) {
+		guarded := record(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header()["X-Tag"] = []string{"one"}
+			w.Header()["Content-Type"] = []string{"text/plain"}
+			begin(w)
+			if got := w.Header()["X-Tag"][0]; got != "one" {
+				t.Errorf("the handler finds %q", got)
+			}
+			_, _ = io.WriteString(w, "body")
+		}))
+		outer := true
+		s := guardtest.ServeHTTP1(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if outer {
+				w = changingWriter{w}
+			}
+			guarded.ServeHTTP(w, r)
+		}))
+		require.Equal(t, "one; outside", s.Do(t, guardtest.Call{}).Header.Get("X-Tag"))
+		outer = false
+		again := s.Do(t, guardtest.Call{})
+		require.True(t, again.Replayed())
+		require.Equal(t, "one", again.Header.Get("X-Tag"))
+	})
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency/internal/guardtest"
@@ -241,9 +242,8 @@ func TestHeadHasTheHeaderAndNoBody(t *testing.T) {
 			w.Header().Set("Content-Length", "2000000") // over the limit, but nothing is kept
 			w.Header().Set("Content-Type", "text/plain")
 			n, err := io.WriteString(w, "body")
-			if n != 4 || err != nil {
-				t.Errorf("wrote %d, %v", n, err)
-			}
+			assert.Equal(t, 4, n)
+			assert.NoError(t, err)
 		}}
 		s := serve(record(h))
 		c := guardtest.Call{Method: http.MethodHead, Key: "k", NoBody: true}
@@ -286,9 +286,7 @@ func TestInformationalAnswersPassAndDoNotCount(t *testing.T) {
 			Got1xxResponse: func(code int, header textproto.MIMEHeader) error {
 				mu.Lock()
 				defer mu.Unlock()
-				if code != http.StatusEarlyHints {
-					t.Errorf("informational status %d", code)
-				}
+				assert.Equal(t, http.StatusEarlyHints, code, "informational status %d", code)
 				hints = append(hints, header)
 				return nil
 			},
@@ -356,9 +354,7 @@ func TestDeadlinesReachTheConnection(t *testing.T) {
 			for _, err := range []error{
 				c.SetReadDeadline(time.Now().Add(time.Hour)), c.EnableFullDuplex(), c.SetWriteDeadline(time.Now()),
 			} {
-				if err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, err)
 			}
 			_, _ = io.WriteString(w, "recorded")
 		}}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency/event"
@@ -87,9 +88,7 @@ func TestDocs(t *testing.T) {
 	}
 	got, err := os.ReadFile(docs)
 	require.NoError(t, err)
-	if b.String() != string(got) {
-		t.Error("docs/reference/rules.md does not have these tables: go test ./internal/rules -run Docs -write")
-	}
+	assert.Equal(t, string(got), b.String(), "docs/reference/rules.md does not have these tables: go test ./internal/rules -run Docs -write")
 }
 
 func section[F fact, R any](b *strings.Builder, title, what string, table *Table[F, R], name func(R) string) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -97,9 +98,7 @@ func TestGuardInsideAGuardLetsItsRunPass(t *testing.T) {
 						next.ServeHTTP(w, r.WithContext(ctx))
 						return 0, nil
 					})
-					if err != nil {
-						t.Error(err)
-					}
+					assert.NoError(t, err)
 				})
 			}
 			s := guardtest.ServeRecorder(t, outer.Handler(middle(inner(outer, seen).Handler(h))))

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -146,9 +147,7 @@ func TestRouteDecides(t *testing.T) {
 				}
 			}}
 			judge := func(status int, header http.Header) idempotency.Outcome {
-				if status != http.StatusAccepted {
-					t.Errorf("judged status %d", status)
-				}
+				assert.Equal(t, http.StatusAccepted, status, "judged status %d", status)
 				switch header.Get("X-Path") {
 				case "/final":
 					return idempotency.Final
@@ -237,25 +236,24 @@ func TestRunThatDoesNotReturnIsUnknown(t *testing.T) {
 // process lives. An answer that was found to be definite before is not made to be run again.
 func TestPanicWhileJudgingIsUnknown(t *testing.T) {
 	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
-		for name, faulty := range map[string]struct {
+		type row struct {
 			idempotency.Option
 			guardtest.Fate
 			shown string // to the client of the run
-		}{
+		}
+		guardtest.Each(t, map[string]row{
 			"outcome": {idempotency.WithOutcome(func(int, http.Header) idempotency.Outcome { panic("judge") }), unknown, ""},
 			"sealer":  {idempotency.WithSealer(panickingSealer{}), guardtest.IsHeld, `{"run":1}`},
-		} {
-			t.Run(name, func(t *testing.T) {
-				h := &guardtest.Counter{}
-				guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery, faulty.Option).Handler(h)
-				s := guardtest.ServeRecorder(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					defer func() { _ = recover() }()
-					guarded.ServeHTTP(w, r)
-				}))
-				require.Equal(t, faulty.shown, s.Do(t, guardtest.Call{Key: "k"}).Body)
-				guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, faulty.Fate)
-			})
-		}
+		}, func(t *testing.T, faulty row) {
+			h := &guardtest.Counter{}
+			guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery, faulty.Option).Handler(h)
+			s := guardtest.ServeRecorder(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				defer func() { _ = recover() }()
+				guarded.ServeHTTP(w, r)
+			}))
+			require.Equal(t, faulty.shown, s.Do(t, guardtest.Call{Key: "k"}).Body)
+			guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, faulty.Fate)
+		})
 	})
 }
 
@@ -440,28 +438,27 @@ func TestShortAnswerThatTheHandlerCallsFinalIsNotReplayed(t *testing.T) {
 // A status says that nothing was done, and a step says otherwise. The step is believed: the
 // key of a route under Hold is held.
 func TestStepOutvotesTheStatus(t *testing.T) {
-	for name, c := range map[string]struct {
+	type row struct {
 		step func(context.Context) (int, error)
 		opts []idempotency.Option
 		want guardtest.Fate
-	}{
+	}
+	guardtest.Each(t, map[string]row{
 		"done":      {func(context.Context) (int, error) { return 1, nil }, nil, guardtest.IsHeld},
 		"failed":    {func(context.Context) (int, error) { return 0, errors.New("no answer") }, nil, guardtest.IsHeld},
 		"not done":  {func(context.Context) (int, error) { return 0, idempotency.NotDone(errors.New("refused")) }, nil, guardtest.RunsNext},
 		"own rule":  {func(context.Context) (int, error) { return 1, nil }, []idempotency.Option{idempotency.WithOutcome(idempotency.DefaultOutcome)}, guardtest.RunsNext},
 		"not begun": {nil, nil, guardtest.RunsNext},
-	} {
-		t.Run(name, func(t *testing.T) {
-			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
-				if c.step != nil {
-					_, _ = idempotency.Step(r.Context(), "charge", c.step)
-				}
-				w.WriteHeader(http.StatusTooManyRequests)
-			}}
-			opts := append(c.opts, idempotency.WithRecovery(idempotency.Hold))
-			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), opts...).Handler(h))
-			s.Do(t, guardtest.Call{Key: "k"})
-			guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, c.want)
-		})
-	}
+	}, func(t *testing.T, c row) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+			if c.step != nil {
+				_, _ = idempotency.Step(r.Context(), "charge", c.step)
+			}
+			w.WriteHeader(http.StatusTooManyRequests)
+		}}
+		opts := append(c.opts, idempotency.WithRecovery(idempotency.Hold))
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), opts...).Handler(h))
+		s.Do(t, guardtest.Call{Key: "k"})
+		guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, c.want)
+	})
 }

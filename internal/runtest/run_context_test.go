@@ -11,6 +11,7 @@ import (
 	"time"
 	"weak"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -200,9 +201,7 @@ func TestClientThatHasGoneEndsNoCallOfTheStore(t *testing.T) {
 			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 				time.Sleep(guardtest.LeaseTime / 2)
 				_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil })
-				if err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, err)
 				if status == http.StatusTooManyRequests { // the status alone would not outvote the step
 					op, _ := idempotency.FromContext(r.Context())
 					op.SetOutcome(idempotency.NotExecuted)
@@ -229,9 +228,7 @@ func TestClientGoneDuringTheRunFindsTheAnswer(t *testing.T) {
 		h.Handler = func(w http.ResponseWriter, r *http.Request, _ int64) {
 			close(entered)
 			<-disconnect
-			if err := r.Context().Err(); err != nil {
-				t.Errorf("the run's context ended with its client: %v", err)
-			}
+			assert.NoError(t, r.Context().Err(), "the run's context ended with its client")
 			_, _ = io.WriteString(w, "done")
 		}
 		guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute)).Handler(h)

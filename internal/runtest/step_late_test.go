@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -99,9 +100,7 @@ func TestStepIsNotRepeatedByAStoreThatWentBack(t *testing.T) {
 					h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { effects++; return 1, result }, idempotency.AtMostOnce())
 						if op, _ := idempotency.FromContext(r.Context()); op.Attempt() > 1 && result == nil {
-							if err != nil {
-								t.Error(err)
-							}
+							assert.NoError(t, err)
 							w.WriteHeader(http.StatusCreated)
 							return
 						}

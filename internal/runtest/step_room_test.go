@@ -80,9 +80,7 @@ func TestStepsAreBounded(t *testing.T) {
 						time.Sleep(time.Second)
 						return i, nil
 					})
-					if err != nil {
-						t.Error(err)
-					}
+					assert.NoError(t, err)
 				})
 			}
 			synctest.Wait()

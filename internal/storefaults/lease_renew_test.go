@@ -112,15 +112,12 @@ func TestLeaseIsLostWhenTheStoreStaysAway(t *testing.T) {
 						op, _ := idempotency.FromContext(r.Context())
 						start := time.Now()
 						time.Sleep(sure - time.Nanosecond)
-						if !op.Valid() || r.Context().Err() != nil {
-							t.Error("lost before its time")
-						}
+						assert.True(t, op.Valid(), "lost before its time")
+						assert.NoError(t, r.Context().Err(), "lost before its time")
 						time.Sleep(time.Nanosecond)
 						assert.False(t, op.Valid(), "valid in the last tenth of the lease")
 						<-r.Context().Done()
-						if took := time.Since(start); took > sure+time.Millisecond {
-							t.Errorf("cancelled after %v", took)
-						}
+						assert.LessOrEqual(t, time.Since(start), sure+time.Millisecond, "cancelled after")
 						assert.ErrorIs(t, context.Cause(r.Context()), idempotency.ErrLeaseLost)
 						w.WriteHeader(http.StatusServiceUnavailable)
 					}), idempotency.WithLease(lease))

@@ -190,9 +190,8 @@ func TestStepThatCannotBeRecordedSaysSo(t *testing.T) {
 				t.Error("a step at most once runs without its mark")
 				return 0, nil
 			}, idempotency.AtMostOnce())
-			if !errors.Is(err, guardtest.ErrDown) || errors.Is(err, idempotency.ErrNotRecorded) {
-				t.Errorf("error %v", err)
-			}
+			assert.ErrorIs(t, err, guardtest.ErrDown)
+			assert.NotErrorIs(t, err, idempotency.ErrNotRecorded)
 			w.WriteHeader(http.StatusInternalServerError)
 		})))
 		s.Do(t, guardtest.Call{Key: "k"})
@@ -234,9 +233,7 @@ func TestStepOfAnOvertakenRunIsRefused(t *testing.T) {
 				}
 				return op.Attempt(), nil
 			})
-			if op.Attempt() == 1 && (!errors.Is(err, idempotency.ErrNotRecorded) || !errors.Is(err, store.ErrNotOwner)) {
-				t.Errorf("overtaken: %d, %v", got, err)
-			}
+			assert.False(t, op.Attempt() == 1 && (!errors.Is(err, idempotency.ErrNotRecorded) || !errors.Is(err, store.ErrNotOwner)), "overtaken: %d, %v", got, err)
 			if op.Attempt() == 2 {
 				st.Heal()
 				assert.NoError(t, err)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -75,9 +74,8 @@ func TestFailOpenRunIsNoPartOfAnother(t *testing.T) {
 	}
 	var keys []string
 	collect := func(key string, err error) {
-		if err != nil || slices.Contains(keys, key) {
-			t.Errorf("key %q of %q, %v", key, keys, err)
-		}
+		assert.NoError(t, err, "key %q of %q, %v", key, keys, err)
+		assert.NotContains(t, keys, key, "key %q of %q, %v", key, keys, err)
 		keys = append(keys, key)
 	}
 	inner := away.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { collect(charge(r.Context())) }))
@@ -364,9 +362,7 @@ func TestDeafStoreIsNotCalledWithoutEnd(t *testing.T) {
 			for i := range atOnce {
 				wg.Go(func() {
 					got := p.Attempt(t, guardtest.Call{Key: fmt.Sprintf("%d-%d", round, i)})
-					if got.Body != "done" {
-						t.Errorf("request %d: %d %s", i, got.Status, got.Body)
-					}
+					assert.Equal(t, "done", got.Body, "request %d: %d %s", i, got.Status, got.Body)
 				})
 			}
 			wg.Wait()
@@ -394,9 +390,7 @@ func TestGhostClaimsAreBoundedByNumber(t *testing.T) {
 		for i := range fit + over {
 			wg.Go(func() {
 				got := p.Attempt(t, guardtest.Call{Key: fmt.Sprint(i)})
-				if got.Problem.Code != problem.StoreUnavailable {
-					t.Errorf("request %d: %d %s", i, got.Status, got.Body)
-				}
+				assert.Equal(t, problem.StoreUnavailable, got.Problem.Code, "request %d: %d %s", i, got.Status, got.Body)
 			})
 		}
 		wg.Wait()

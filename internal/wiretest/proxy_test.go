@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -191,9 +192,7 @@ func TestRefusalOfTheServiceIsTrueOfTheGateway(t *testing.T) {
 				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 					if effect {
 						_, err := idempotency.Step(r.Context(), "reserve", func(context.Context) (int, error) { return 1, nil })
-						if err != nil {
-							t.Error(err)
-						}
+						assert.NoError(t, err)
 					}
 					w.Header().Set(problem.Header, string(code))
 					w.WriteHeader(problem.New(code).Status)

@@ -314,9 +314,7 @@ func TestFlushThatSendsNothingIsCorrected(t *testing.T) {
 				op.SetOutcome(idempotency.Unknown)
 				w.Header().Set("Content-Type", "text/plain")
 				err := http.NewResponseController(w).Flush()
-				if (err == nil) != out.flushes {
-					t.Errorf("flush: %v", err)
-				}
+				assert.Equal(t, out.flushes, err == nil, "flush: %v", err)
 				w.WriteHeader(http.StatusPaymentRequired)
 			})
 			s := guardtest.ServeHTTP1(t, out.wrap(guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Rerun)).Handler(h)))
