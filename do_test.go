@@ -75,8 +75,7 @@ func TestDoErrors(t *testing.T) {
 	t.Run("SetOutcome overrides", func(t *testing.T) {
 		g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold))
 		_, _, err := idempotency.Do(t.Context(), g, invoiceKey, func(ctx context.Context) (int, error) {
-			op, _ := idempotency.FromContext(ctx)
-			op.SetOutcome(idempotency.NotExecuted)
+			guardtest.Op(ctx).SetOutcome(idempotency.NotExecuted)
 			return 5, nil
 		})
 		require.NoError(t, err)
@@ -402,8 +401,7 @@ func TestJudgedValueDecides(t *testing.T) {
 		"not executed, after a step": {f: step(undone), want: idempotency.Unknown},
 		"by a function":              {f: step(undone), opts: []idempotency.Option{chosen}, want: idempotency.NotExecuted},
 		"overridden": {f: func(ctx context.Context) (verdict, error) {
-			op, _ := idempotency.FromContext(ctx)
-			op.SetOutcome(idempotency.Final)
+			guardtest.Op(ctx).SetOutcome(idempotency.Final)
 			return unknown, nil
 		}, want: idempotency.Final},
 	}, func(t *testing.T, tt row) {

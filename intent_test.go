@@ -59,8 +59,7 @@ func TestIntentIsScopeKeyAndRequest(t *testing.T) {
 	derived := func(c guardtest.Call, opts ...idempotency.Option) (key string) {
 		guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), opts...)
 		s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			op, _ := idempotency.FromContext(r.Context())
-			key = op.ID() + " " + idempotency.DeriveKey(r.Context(), "charge")
+			key = guardtest.Op(r.Context()).ID() + " " + idempotency.DeriveKey(r.Context(), "charge")
 		})))
 		s.Do(t, c)
 		return key

@@ -138,8 +138,7 @@ func TestAnswerIsRecordedBeforeItIsShown(t *testing.T) {
 	g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 	guarded := g.Handler(&guardtest.Counter{})
 	w := &beforeShown{ResponseWriter: httptest.NewRecorder(), check: func() {
-		info, err := g.Lookup(t.Context(), idempotency.Key{Scope: "acme", Value: "k"})
-		require.NoError(t, err)
+		info := guardtest.Lookup(t, g, idempotency.Key{Scope: "acme", Value: "k"})
 		require.Equal(t, store.Completed, info.State)
 	}}
 	r := httptest.NewRequest(http.MethodPost, "/charges", strings.NewReader(guardtest.DefaultBody))
@@ -388,8 +387,7 @@ func TestUnrecordedLocationIsNotTold(t *testing.T) {
 			w.Header().Set("Location", "/signed?token=secret")
 			if r.URL.Path == "/short" {
 				w.Header().Set("Content-Length", "10")
-				op, _ := idempotency.FromContext(r.Context())
-				op.SetOutcome(idempotency.Final)
+				guardtest.Op(r.Context()).SetOutcome(idempotency.Final)
 			}
 			w.WriteHeader(http.StatusCreated)
 			_, _ = io.WriteString(w, "1234")

@@ -277,8 +277,7 @@ func TestUncertainRunMayDecideItself(t *testing.T) {
 			w.WriteHeader(http.StatusBadGateway)
 			return
 		}
-		op, _ := idempotency.FromContext(r.Context())
-		op.SetOutcome(idempotency.Final) // the bank was asked
+		guardtest.Op(r.Context()).SetOutcome(idempotency.Final) // the bank was asked
 	})
 	require.Equal(t, http.StatusBadGateway, s.Do(t, guardtest.Call{Key: "k"}).Status)
 	require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k"}).Status)

@@ -28,8 +28,7 @@ func TestMemoryStoreKeepsTheContract(t *testing.T) {
 // records that the run has happened.
 func TestMemoryStoreRefusesWhatNeverFits(t *testing.T) {
 	ctx, st, key, c := t.Context(), idempotency.NewMemoryStore(idempotency.WithMaxBytes(10_000)), guardtest.MemoryKeys(1)[0], guardtest.MemoryClaim(0)
-	_, err := st.Claim(ctx, key, c)
-	require.NoError(t, err)
+	guardtest.Claim(t, st, key, c)
 	large := store.Completion{Answer: make([]byte, 10_000), TTL: time.Hour}
 	require.ErrorIs(t, st.Complete(ctx, key, c.Owner, large), store.ErrTooLarge)
 	require.ErrorIs(t, st.SaveStep(ctx, key, c.Owner, "step", large.Answer), store.ErrTooLarge)

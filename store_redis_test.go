@@ -76,11 +76,9 @@ func TestRedisLargeAnswer(t *testing.T) {
 		require.ErrorIs(t, s.Complete(ctx, key, first.Owner, store.Completion{Answer: large, TTL: time.Hour}), store.ErrNotOwner)
 		require.Zero(t, client.Exists(ctx, "idem:"+key).Val(), "an owner without a record left one")
 
-		_, err := s.Claim(ctx, key, first)
-		require.NoError(t, err)
+		guardtest.Claim(t, s, key, first)
 		b.Advance(t, "idem:", first.Lease)
-		r, err := s.Claim(ctx, key, second)
-		require.NoError(t, err)
+		r := guardtest.Claim(t, s, key, second)
 		require.Equal(t, 2, r.Attempt)
 
 		require.ErrorIs(t, s.Complete(ctx, key, first.Owner, store.Completion{Answer: large, TTL: time.Hour}), store.ErrNotOwner)
@@ -90,12 +88,11 @@ func TestRedisLargeAnswer(t *testing.T) {
 		require.NoError(t, s.Complete(ctx, key, second.Owner, store.Completion{Answer: other, TTL: time.Hour}))
 		require.ErrorIs(t, s.Complete(ctx, key, first.Owner, store.Completion{Answer: other, TTL: time.Hour}), store.ErrNotOwner)
 		for range 2 {
-			r, err = s.Claim(ctx, key, guardtest.RedisClaim())
-			require.NoError(t, err)
+			r = guardtest.Claim(t, s, key, guardtest.RedisClaim())
 			require.Equal(t, store.Completed, r.State)
 			require.Equal(t, string(large), string(r.Answer))
 		}
-		r, err = s.GetAnswer(ctx, key)
+		r, err := s.GetAnswer(ctx, key)
 		require.NoError(t, err)
 		require.Equal(t, string(large), string(r.Answer))
 		require.ElementsMatch(t, []string{"m", "r:" + string(second.Owner[:])},
@@ -107,12 +104,10 @@ func TestRedisLargeAnswer(t *testing.T) {
 func TestRedisLargeAnswerAfterSmall(t *testing.T) {
 	guardtest.OnEachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b guardtest.RedisBackend) {
 		ctx, key, c := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
-		_, err := s.Claim(ctx, key, c)
-		require.NoError(t, err)
+		guardtest.Claim(t, s, key, c)
 		require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{Answer: []byte("small"), TTL: time.Hour}))
 		require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{Answer: make([]byte, 20_000), TTL: time.Hour}))
-		r, err := s.Claim(ctx, key, guardtest.RedisClaim())
-		require.NoError(t, err)
+		r := guardtest.Claim(t, s, key, guardtest.RedisClaim())
 		require.Equal(t, "small", string(r.Answer))
 		require.ElementsMatch(t, []string{"m", "r"}, guardtest.RedisClient(t, b.Addrs...).HKeys(ctx, "idem:"+key).Val())
 	})
@@ -166,8 +161,7 @@ func TestRedisForeignData(t *testing.T) {
 				for i := range c.Fingerprint {
 					c.Fingerprint[i] = 1
 				}
-				_, err := s.Claim(ctx, key, c)
-				require.NoError(t, err)
+				guardtest.Claim(t, s, key, c)
 				test.spoil(ctx, client, "idem:"+key)
 				content := func() any {
 					return []any{client.HGetAll(ctx, "idem:"+key).Val(), client.Get(ctx, "idem:"+key).Val()}
@@ -208,7 +202,7 @@ func TestRedisForeignData(t *testing.T) {
 				require.Error(t, s.Forget(ctx, key, guardtest.HeldBy(c.Owner, 7)))
 				require.Equal(t, before, content())
 				removable := test.corrupt && client.Type(ctx, "idem:"+key).Val() == "hash"
-				err = s.Forget(ctx, key, store.Seen{State: store.Corrupt})
+				err := s.Forget(ctx, key, store.Seen{State: store.Corrupt})
 				require.Equal(t, removable, err == nil, "Forget: %v", err)
 				require.Equal(t, removable, client.Exists(ctx, "idem:"+key).Val() == 0)
 			})
@@ -221,14 +215,13 @@ func TestRedisForeignData(t *testing.T) {
 func TestRedisRecordWithoutExpiryStays(t *testing.T) {
 	guardtest.OnEachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b guardtest.RedisBackend) {
 		ctx, key, c := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
-		_, err := s.Claim(ctx, key, c)
-		require.NoError(t, err)
+		guardtest.Claim(t, s, key, c)
 		require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{Answer: []byte("done"), TTL: time.Hour}))
 		client := guardtest.RedisClient(t, b.Addrs...)
 		require.True(t, client.Persist(ctx, "idem:"+key).Val())
 		require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{Answer: []byte("done"), TTL: time.Hour}))
 		require.Equal(t, time.Duration(-1), client.PTTL(ctx, "idem:"+key).Val())
-		_, err = s.Claim(ctx, key, guardtest.RedisClaim())
+		_, err := s.Claim(ctx, key, guardtest.RedisClaim())
 		require.ErrorIs(t, err, idempotency.ErrCorrupt)
 	})
 }
@@ -243,12 +236,10 @@ func TestRedisList(t *testing.T) {
 		for range 1200 {
 			key, c := guardtest.RedisKey(), guardtest.RedisClaim()
 			copy(c.Fingerprint[:], c.Owner[:])
-			_, err := s.Claim(ctx, key, c)
-			require.NoError(t, err)
+			guardtest.Claim(t, s, key, c)
 			want[key] = c.Fingerprint
 		}
-		_, err := other.Claim(ctx, guardtest.RedisKey(), guardtest.RedisClaim())
-		require.NoError(t, err)
+		guardtest.Claim(t, other, guardtest.RedisKey(), guardtest.RedisClaim())
 		require.NoError(t, client.Set(ctx, "a[b*]?:string", "x", time.Hour).Err())
 		require.NoError(t, client.HSet(ctx, "a[b*]?:hash", "x", "y").Err())
 
@@ -306,8 +297,7 @@ func TestRedisResolveAgain(t *testing.T) {
 		ctx := t.Context()
 		claim := func() (string, store.Owner) {
 			key, c := guardtest.RedisKey(), guardtest.RedisClaim()
-			_, err := s.Claim(ctx, key, c)
-			require.NoError(t, err)
+			guardtest.Claim(t, s, key, c)
 			return key, c.Owner
 		}
 		held, owner := claim()
@@ -337,11 +327,9 @@ func TestRedisLapsedHoldIsHeld(t *testing.T) {
 	guardtest.OnEachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b guardtest.RedisBackend) {
 		ctx, key, c, d := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim(), guardtest.RedisClaim()
 		c.Hold, d.Fingerprint[0] = true, 1
-		_, err := s.Claim(ctx, key, c)
-		require.NoError(t, err)
+		guardtest.Claim(t, s, key, c)
 		b.Advance(t, "idem:", c.Lease)
-		got, err := s.Get(ctx, key)
-		require.NoError(t, err)
+		got := guardtest.Get(t, s, key)
 		mismatch, err := s.Claim(ctx, key, d)
 		require.NoError(t, err)
 		listed := guardtest.List(t, s, store.Query{})
@@ -359,13 +347,11 @@ func TestRedisLapsedHoldIsHeld(t *testing.T) {
 func TestRedisLastMillisecond(t *testing.T) {
 	server := miniredis.RunT(t)
 	s := guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr()))
-	ctx, key, c := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
+	key, c := guardtest.RedisKey(), guardtest.RedisClaim()
 	c.Hold, c.HoldEnds = true, true
-	_, err := s.Claim(ctx, key, c)
-	require.NoError(t, err)
+	guardtest.Claim(t, s, key, c)
 	server.FastForward(c.Retention - time.Millisecond/2)
-	r, err := s.Claim(ctx, key, guardtest.RedisClaim())
-	require.NoError(t, err)
+	r := guardtest.Claim(t, s, key, guardtest.RedisClaim())
 	require.Equal(t, store.Held, r.State)
 	require.Positive(t, server.TTL("idem:"+key))
 	require.LessOrEqual(t, server.TTL("idem:"+key), time.Millisecond)
@@ -379,12 +365,10 @@ func TestRedisClockSetBack(t *testing.T) {
 		const back = 48 * time.Hour
 		ctx, key, first := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
 		claim := func() store.Record {
-			r, err := s.Claim(ctx, key, guardtest.RedisClaim())
-			require.NoError(t, err)
+			r := guardtest.Claim(t, s, key, guardtest.RedisClaim())
 			return r
 		}
-		_, err := s.Claim(ctx, key, first)
-		require.NoError(t, err)
+		guardtest.Claim(t, s, key, first)
 		b.Advance(t, "idem:", -back)
 		r := claim()
 		require.Equal(t, store.Claimed, r.State)
@@ -397,8 +381,7 @@ func TestRedisClockSetBack(t *testing.T) {
 		require.False(t, claim().Mine, "it has been renewed")
 		b.Advance(t, "idem:", first.Lease)
 		second := guardtest.RedisClaim()
-		r, err = s.Claim(ctx, key, second)
-		require.NoError(t, err)
+		r = guardtest.Claim(t, s, key, second)
 		require.True(t, r.Mine)
 		require.Equal(t, 2, r.Attempt)
 

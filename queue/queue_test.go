@@ -107,8 +107,7 @@ func TestPanicEndsWhatTheFunctionHasSaid(t *testing.T) {
 				for range 3 {
 					todo, err := queue.Handle(t.Context(), guard, queue.Message{Queue: "q", ID: "m"}, func(ctx context.Context) error {
 						runs++
-						op, _ := idempotency.FromContext(ctx)
-						op.SetOutcome(said)
+						guardtest.Op(ctx).SetOutcome(said)
 						panic(v)
 					})
 					require.Error(t, err)
@@ -138,8 +137,7 @@ func TestNoErrorIsNotYetAnAck(t *testing.T) {
 	} {
 		guard := newGuard(t, idempotency.WithRecovery(tt.recovery))
 		_, todo, err := queue.HandleValue(t.Context(), guard, queue.Message{Queue: "q", ID: "m"}, func(ctx context.Context) (string, error) {
-			op, _ := idempotency.FromContext(ctx)
-			op.SetOutcome(tt.said)
+			guardtest.Op(ctx).SetOutcome(tt.said)
 			return "value", nil
 		})
 		require.Equal(t, tt.want, todo, "%+v", tt)
@@ -310,8 +308,7 @@ func TestMessageInHand(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Equal(t, queue.Ack, got)
-	info, err := guard.Lookup(t.Context(), m.Key())
-	require.NoError(t, err)
+	info := guardtest.Lookup(t, guard, m.Key())
 	require.Equal(t, store.Completed, info.State)
 }
 

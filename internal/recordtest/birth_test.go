@@ -19,8 +19,7 @@ import (
 // unmark takes the mark out of the store, as if it had been emptied.
 func unmark(t *testing.T, st *listed) {
 	t.Helper()
-	rec, err := st.inspected.Get(t.Context(), intent.BirthMark)
-	require.NoError(t, err)
+	rec := guardtest.Get(t, st.inspected, intent.BirthMark)
 	require.NoError(t, st.inspected.Forget(t.Context(), intent.BirthMark, rec.Seen()))
 }
 
@@ -28,8 +27,7 @@ func unmark(t *testing.T, st *listed) {
 func mark(t *testing.T, st *listed, done bool) {
 	t.Helper()
 	owner := store.Owner{7}
-	_, err := st.inspected.Claim(t.Context(), intent.BirthMark, store.Claim{Owner: owner, Lease: time.Hour, Retention: 2 * time.Hour})
-	require.NoError(t, err)
+	guardtest.Claim(t, st.inspected, intent.BirthMark, store.Claim{Owner: owner, Lease: time.Hour, Retention: 2 * time.Hour})
 	if done {
 		require.NoError(t, st.inspected.Complete(t.Context(), intent.BirthMark, owner, store.Completion{TTL: 1 << 60}))
 	}

@@ -21,8 +21,7 @@ import (
 // it that nothing was done.
 
 func setUnknown(r *http.Request) {
-	op, _ := idempotency.FromContext(r.Context())
-	op.SetOutcome(idempotency.Unknown)
+	guardtest.Op(r.Context()).SetOutcome(idempotency.Unknown)
 }
 
 func recordCharge(r *http.Request) {
@@ -289,8 +288,7 @@ func TestRefusalAfterTheDeadlineThatTheHandlerVouchesFor(t *testing.T) {
 				return
 			}
 			<-r.Context().Done()
-			op, _ := idempotency.FromContext(r.Context())
-			op.SetOutcome(idempotency.NotExecuted)
+			guardtest.Op(r.Context()).SetOutcome(idempotency.NotExecuted)
 			w.WriteHeader(http.StatusUnprocessableEntity)
 		}}
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery)

@@ -33,8 +33,7 @@ func TestErase(t *testing.T) {
 			_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) {
 				return 0, errors.New("the bank does not answer")
 			}, idempotency.AtMostOnce())
-			op, _ := idempotency.FromContext(r.Context())
-			op.SetOutcome(idempotency.NotExecuted)
+			guardtest.Op(r.Context()).SetOutcome(idempotency.NotExecuted)
 			http.Error(w, err.Error(), http.StatusTooManyRequests)
 		})
 		ends("alice", "released", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) })

@@ -51,8 +51,7 @@ func found(t *testing.T, g *idempotency.Guard, f idempotency.Finding) (names []s
 
 func recordName(t *testing.T, g *idempotency.Guard, tenant, key string) string {
 	t.Helper()
-	info, err := g.Lookup(t.Context(), idempotency.Key{Scope: tenant, Value: key})
-	require.NoError(t, err)
+	info := guardtest.Lookup(t, g, idempotency.Key{Scope: tenant, Value: key})
 	return info.Record
 }
 

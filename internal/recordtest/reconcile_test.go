@@ -374,8 +374,7 @@ func TestResolverMeetsAForgottenKey(t *testing.T) {
 			st := newListed()
 			var d *desk
 			forget := func() {
-				info, err := st.inspected.Get(t.Context(), d.All()[0].Record)
-				require.NoError(t, err)
+				info := guardtest.Get(t, st.inspected, d.All()[0].Record)
 				require.NoError(t, st.inspected.Forget(t.Context(), d.All()[0].Record, info.Seen()))
 			}
 			d = newDesk(t, st, idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
@@ -403,8 +402,7 @@ func TestReconcileReportsManyOnce(t *testing.T) {
 		for i, key := range guardtest.MemoryKeys(n) {
 			c := guardtest.MemoryClaim(uint64(i))
 			c.Hold = true
-			_, err := st.Claim(t.Context(), key, c)
-			require.NoError(t, err)
+			guardtest.Claim(t, st, key, c)
 		}
 		time.Sleep(time.Minute)
 		d := newDesk(t, st).reconcile(t)

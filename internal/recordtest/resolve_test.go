@@ -94,8 +94,7 @@ func TestResolverIsToldWhatItNeeds(t *testing.T) {
 			}, nil
 		}))
 	s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		op, _ := idempotency.FromContext(r.Context())
-		id, derived = op.ID(), idempotency.DeriveKey(r.Context(), "wire")
+		id, derived = guardtest.Op(r.Context()).ID(), idempotency.DeriveKey(r.Context(), "wire")
 		_, _ = idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil })
 		_, err := idempotency.Step(r.Context(), "wire", func(context.Context) (int, error) {
 			return 0, errors.New("no answer")

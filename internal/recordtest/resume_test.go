@@ -202,8 +202,7 @@ func TestNoRunIsResumedByItself(t *testing.T) {
 	} {
 		g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold), opt)
 		s := guardtest.ServeRecorder(t, g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			op, _ := idempotency.FromContext(r.Context())
-			op.SetOutcome(idempotency.Resume)
+			guardtest.Op(r.Context()).SetOutcome(idempotency.Resume)
 			w.WriteHeader(http.StatusBadGateway)
 		})))
 		require.Equal(t, http.StatusBadGateway, s.Do(t, guardtest.Call{Key: "k"}).Status, name)

@@ -63,8 +63,7 @@ func newLeft(t *testing.T, status int, opts ...idempotency.Option) *left {
 
 func (l *left) look(t *testing.T) idempotency.RecordInfo {
 	t.Helper()
-	info, err := l.Lookup(t.Context(), l.key)
-	require.NoError(t, err)
+	info := guardtest.Lookup(t, l.Guard, l.key)
 	require.Nil(t, info.Forgotten)
 	return info
 }
@@ -254,8 +253,7 @@ func TestTombstoneOfSomebodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeft(t, http.StatusCreated)
 		name := intent.Tombstone(l.name(t))
-		_, err := l.inspected.Claim(t.Context(), name, store.Claim{Owner: store.Owner{1}, Lease: time.Minute, Retention: time.Hour})
-		require.NoError(t, err)
+		guardtest.Claim(t, l.inspected, name, store.Claim{Owner: store.Owner{1}, Lease: time.Minute, Retention: time.Hour})
 		require.ErrorIs(t, l.forget(t, ada), store.ErrChanged)
 		l.look(t)
 		time.Sleep(time.Minute)
@@ -282,11 +280,9 @@ func TestUnreadableTombstone(t *testing.T) {
 		l.On("get-answer", nil)
 
 		name := intent.Tombstone(l.name(t))
-		rec, err := l.inspected.Get(t.Context(), name)
-		require.NoError(t, err)
+		rec := guardtest.Get(t, l.inspected, name)
 		require.NoError(t, l.inspected.Forget(t.Context(), name, rec.Seen()))
-		_, err = l.inspected.Claim(t.Context(), name, store.Claim{Owner: store.Owner{1}, Lease: time.Minute, Retention: time.Hour})
-		require.NoError(t, err)
+		guardtest.Claim(t, l.inspected, name, store.Claim{Owner: store.Owner{1}, Lease: time.Minute, Retention: time.Hour})
 		require.NoError(t, l.inspected.Complete(t.Context(), name, store.Owner{1}, store.Completion{Answer: []byte("of a later version"), TTL: time.Hour}))
 		requireUnread()
 		l.server.Do(t, guardtest.Call{Key: "k"})

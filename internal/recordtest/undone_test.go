@@ -346,8 +346,7 @@ func TestPayloadOfAFunctionCanBeCorrected(t *testing.T) {
 	do := func(payload string) error {
 		_, _, err := idempotency.Do(t.Context(), g, guardtest.HeldKey, func(ctx context.Context) (int, error) {
 			if strings.Contains(payload, "broken") {
-				op, _ := idempotency.FromContext(ctx)
-				op.SetOutcome(idempotency.NotExecuted)
+				guardtest.Op(ctx).SetOutcome(idempotency.NotExecuted)
 				return 0, errors.New("broken message")
 			}
 			return 1, nil

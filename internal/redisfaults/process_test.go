@@ -157,15 +157,13 @@ func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 // claimed makes a claim that the store must answer, and recordOf looks at a record that it must have.
 func claimed(t testing.TB, s *idempotency.RedisStore, key string, c store.Claim) store.Record {
 	t.Helper()
-	r, err := s.Claim(t.Context(), key, c)
-	require.NoError(t, err)
+	r := guardtest.Claim(t, s, key, c)
 	return r
 }
 
 func recordOf(t testing.TB, s *idempotency.RedisStore, key string) store.Record {
 	t.Helper()
-	r, err := s.Get(t.Context(), key)
-	require.NoError(t, err)
+	r := guardtest.Get(t, s, key)
 	return r
 }
 

@@ -90,8 +90,7 @@ func TestClaimOfADeadProcessLapses(t *testing.T) {
 				idempotency.WithRecovery(tt.dead))
 			attempt := 0
 			next := guardtest.NewProcess(t, shared, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				op, _ := idempotency.FromContext(r.Context())
-				attempt = op.Attempt()
+				attempt = guardtest.Op(r.Context()).Attempt()
 			}), idempotency.WithRecovery(tt.next))
 
 			done := dead.Start(t, guardtest.Call{Key: "k"})

@@ -142,8 +142,7 @@ func TestRouteDecides(t *testing.T) {
 				w.WriteHeader(http.StatusAccepted)
 				w.Header()["X-Path"][0] = "/changed" // and not judged by that
 				if r.URL.Path == "/overridden" {
-					op, _ := idempotency.FromContext(r.Context())
-					op.SetOutcome(idempotency.Final)
+					guardtest.Op(r.Context()).SetOutcome(idempotency.Final)
 				}
 			}}
 			judge := func(status int, header http.Header) idempotency.Outcome {
@@ -179,8 +178,7 @@ func TestPanicPassesThrough(t *testing.T) {
 	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 		for _, value := range panics {
 			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
-				op, _ := idempotency.FromContext(r.Context())
-				op.SetOutcome(idempotency.Final)
+				guardtest.Op(r.Context()).SetOutcome(idempotency.Final)
 				w.WriteHeader(http.StatusCreated)
 				_, _ = io.WriteString(w, "half an answer")
 				panickingHandler(value)
@@ -421,8 +419,7 @@ func TestShortAnswerThatTheHandlerCallsFinalIsNotReplayed(t *testing.T) {
 			w.Header().Set("Location", "/charges/1")
 			w.WriteHeader(http.StatusCreated)
 			_, _ = io.WriteString(w, "12345")
-			op, _ := idempotency.FromContext(r.Context())
-			op.SetOutcome(idempotency.Final)
+			guardtest.Op(r.Context()).SetOutcome(idempotency.Final)
 		}}
 		s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h))
 		_, err := s.Try(t.Context(), guardtest.Call{Key: "k"})

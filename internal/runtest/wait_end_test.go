@@ -71,8 +71,7 @@ func TestWaitersLeaveAFailedKeyAsItIs(t *testing.T) {
 		guardtest.Bubble(t, http.StatusText(status), func(t *testing.T) {
 			var attempts []int
 			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
-				op, _ := idempotency.FromContext(r.Context())
-				attempts = append(attempts, op.Attempt())
+				attempts = append(attempts, guardtest.Op(r.Context()).Attempt())
 				time.Sleep(time.Second)
 				w.WriteHeader(status)
 			}}

@@ -146,9 +146,8 @@ func TestLeaderTakesOverAndOthersWaitOn(t *testing.T) {
 		shared := idempotency.NewMemoryStore()
 		runInDeadProcess(t, shared)
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
-			op, _ := idempotency.FromContext(r.Context())
 			time.Sleep(time.Minute) // of the bubble
-			_, _ = io.WriteString(w, string(rune('0'+op.Attempt())))
+			_, _ = io.WriteString(w, string(rune('0'+guardtest.Op(r.Context()).Attempt())))
 		}}
 		p, begun := start(t, shared, h), time.Now()
 		replies := p.Waiters(t, 10, guardtest.Call{Key: "k"})

@@ -137,15 +137,13 @@ func TestUndoneStepsAreNotListed(t *testing.T) {
 		})))
 		s.Do(t, guardtest.Call{Key: "k"})
 		hold(t, s)
-		info, err := guard.Lookup(t.Context(), guardtest.HeldKey)
-		require.NoError(t, err)
+		info := guardtest.Lookup(t, guard, guardtest.HeldKey)
 		require.Equal(t, []string{"charge"}, info.Steps)
 		require.Equal(t, []string{"wire"}, info.InDoubt)
 		goesOn := idempotency.Resolution{Outcome: idempotency.Resume, NotDone: []string{"wire"}}
 		require.NoError(t, guard.Resolve(t.Context(), guardtest.HeldKey, info.Seen(), goesOn))
 		require.NoError(t, guard.Resolve(t.Context(), guardtest.HeldKey, info.Seen(), goesOn), "a repeated call")
-		info, err = guard.Lookup(t.Context(), guardtest.HeldKey)
-		require.NoError(t, err)
+		info = guardtest.Lookup(t, guard, guardtest.HeldKey)
 		require.Equal(t, store.Released, info.State)
 		require.Equal(t, 2, info.Attempt)
 		require.Equal(t, []string{"charge"}, info.Steps)
@@ -207,8 +205,7 @@ func (h *wiring) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusInternalServerError)
 		return
 	}
-	op, _ := idempotency.FromContext(r.Context())
-	h.attempt.Store(int64(op.Attempt()))
+	h.attempt.Store(int64(guardtest.Op(r.Context()).Attempt()))
 	w.WriteHeader(http.StatusCreated)
 }
 
@@ -305,8 +302,7 @@ func retryWhileResolved(t *testing.T, st idempotency.Store) {
 	guard, h := guardtest.NewGuard(t, st), &wiring{}
 	s := guardtest.ServeRecorder(t, guard.Handler(h))
 	require.Eventually(t, func() bool { return s.Do(t, c).Problem.Code == problem.OutcomeUnknown }, time.Minute, time.Millisecond)
-	before, err := guard.Lookup(t.Context(), key)
-	require.NoError(t, err)
+	before := guardtest.Lookup(t, guard, key)
 	require.Equal(t, []string{"wire"}, before.InDoubt)
 
 	var resolved atomic.Bool
@@ -330,7 +326,7 @@ func retryWhileResolved(t *testing.T, st idempotency.Store) {
 			t.Error("a client never got its answer")
 		})
 	}
-	err = guard.Resolve(t.Context(), key, before.Seen(), didNotHappen)
+	err := guard.Resolve(t.Context(), key, before.Seen(), didNotHappen)
 	for errors.Is(err, context.DeadlineExceeded) { // the machine is busy
 		err = guard.Resolve(t.Context(), key, before.Seen(), didNotHappen)
 	}
@@ -357,11 +353,9 @@ func TestMarksThatCannotBeReadAreNotResolved(t *testing.T) {
 	})))
 	s.Do(t, guardtest.Call{Key: "k"})
 	hold(t, s)
-	before, err := guard.Lookup(t.Context(), guardtest.HeldKey)
-	require.NoError(t, err)
+	before := guardtest.Lookup(t, guard, guardtest.HeldKey)
 	require.ErrorIs(t, guardtest.NewGuard(t, st).Resolve(t.Context(), guardtest.HeldKey, before.Seen(), didNotHappen), idempotency.ErrUnreadableHere)
-	after, err := guard.Lookup(t.Context(), guardtest.HeldKey)
-	require.NoError(t, err)
+	after := guardtest.Lookup(t, guard, guardtest.HeldKey)
 	require.Equal(t, before.Seen(), after.Seen())
 	require.NoError(t, guard.Resolve(t.Context(), guardtest.HeldKey, before.Seen(), didNotHappen))
 }

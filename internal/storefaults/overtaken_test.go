@@ -119,8 +119,7 @@ func refusesOvertaken(t *testing.T) (first, second *guardtest.Process, done <-ch
 	asleep := make(chan struct{})
 	first = guardtest.NewProcess(t, shared, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		<-asleep // and does not look at its context
-		op, _ := idempotency.FromContext(r.Context())
-		op.SetOutcome(idempotency.Final)
+		guardtest.Op(r.Context()).SetOutcome(idempotency.Final)
 		w.WriteHeader(http.StatusUnprocessableEntity)
 	}))
 	first.Store.On("renew", guardtest.Always(guardtest.Deaf(asleep)))
@@ -249,8 +248,7 @@ func TestClientOfAnOvertakenRunIsNotToldThatNothingRan(t *testing.T) {
 // loseRecord does what a failover can do.
 func loseRecord(t *testing.T, g *idempotency.Guard, b guardtest.RedisBackend) {
 	t.Helper()
-	info, err := g.Lookup(t.Context(), guardtest.HeldKey)
-	require.NoError(t, err)
+	info := guardtest.Lookup(t, g, guardtest.HeldKey)
 	require.EqualValues(t, 1, guardtest.RedisClient(t, b.Addrs...).Del(t.Context(), "idem:"+info.Record).Val())
 }
 
@@ -325,8 +323,7 @@ func TestRunThatIsCutOffDoesNotContradictAnOperator(t *testing.T) {
 		time.Sleep(guardtest.LeaseTime)
 		guardtest.RequireProblem(t, second.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
 		desk := guardtest.NewGuard(t, shared)
-		seen, err := desk.Lookup(t.Context(), guardtest.HeldKey)
-		require.NoError(t, err)
+		seen := guardtest.Lookup(t, desk, guardtest.HeldKey)
 		require.NoError(t, desk.Resolve(t.Context(), guardtest.HeldKey, seen.Seen(),
 			idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusOK, Body: []byte("decided")}))
 		guardtest.RequireProblem(t, <-done, http.StatusConflict, problem.InFlight)

@@ -124,8 +124,7 @@ func TestStepIsNotBegunWithoutALease(t *testing.T) {
 		guard := guardtest.NewGuard(t, st, idempotency.WithLease(3*time.Second))
 		ran := 0
 		s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			op, _ := idempotency.FromContext(r.Context())
-			if op.Attempt() == 1 {
+			if guardtest.Op(r.Context()).Attempt() == 1 {
 				st.On("renew", guardtest.Always(guardtest.Hang))
 				time.Sleep(4 * time.Second)
 				st.Heal()

@@ -276,8 +276,7 @@ func TestSuccessWithoutATransactionIsReported(t *testing.T) {
 
 func says(o idempotency.Outcome) handler {
 	return func(_ *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
-		op, _ := idempotency.FromContext(r.Context())
-		op.SetOutcome(o)
+		guardtest.Op(r.Context()).SetOutcome(o)
 		w.WriteHeader(http.StatusCreated)
 	}
 }

@@ -28,14 +28,12 @@ func TestClaimThatMayBeLostIsKept(t *testing.T) {
 	}{
 		"a transaction": {func(_ context.Context, _ *guardtest.TxStore, note func()) error { note(); return nil }, counts{}},
 		"an attempt": {func(ctx context.Context, _ *guardtest.TxStore, note func()) error {
-			op, _ := idempotency.FromContext(ctx)
-			_ = op.Attempt()
+			_ = guardtest.Op(ctx).Attempt()
 			note()
 			return nil
 		}, counts{}},
 		"an ID": {func(ctx context.Context, _ *guardtest.TxStore, note func()) error {
-			op, _ := idempotency.FromContext(ctx)
-			_ = op.ID()
+			_ = guardtest.Op(ctx).ID()
 			note()
 			return nil
 		}, counts{renewals: 1}},
@@ -91,8 +89,7 @@ func TestClaimThatMayBeLostIsKept(t *testing.T) {
 // Where effects may outlive the run, no claim may be lost.
 func TestClaimIsNotLostWithoutATransaction(t *testing.T) {
 	s := newShop(t, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
-		op, _ := idempotency.FromContext(r.Context())
-		_ = op.ID()
+		_ = guardtest.Op(r.Context()).ID()
 		w.WriteHeader(http.StatusCreated)
 	}, idempotency.WithTransaction(false))
 	s.store.Forgets = true
@@ -185,8 +182,7 @@ func TestLostClaimDeniesNothing(t *testing.T) {
 			}
 			st.Replace(idempotency.NewMemoryStore()) // after the crash
 			require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
-			op, _ := idempotency.FromContext(r.Context())
-			op.SetOutcome(idempotency.NotExecuted)
+			guardtest.Op(r.Context()).SetOutcome(idempotency.NotExecuted)
 			w.WriteHeader(http.StatusUnprocessableEntity)
 		}, idempotency.WithRecovery(idempotency.Hold))
 		s.store.Forgets = true

@@ -77,8 +77,7 @@ var ways = map[string]way{
 		w.WriteHeader(http.StatusInternalServerError)
 	}, status: 500},
 	"commits and says that it did not": {run: func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
-		op, _ := idempotency.FromContext(r.Context())
-		op.SetOutcome(idempotency.NotExecuted)
+		guardtest.Op(r.Context()).SetOutcome(idempotency.NotExecuted)
 		charge(s, w, r)
 	}, status: 503, code: problem.RolledBack},
 	"answers less than it declared": {run: func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {

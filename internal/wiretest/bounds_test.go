@@ -260,8 +260,7 @@ func TestClientThatDoesNotReadHoldsItsKeyUntilTheWriteTimeout(t *testing.T) {
 	<-stuck
 	key := idempotency.Key{Scope: "acme", Value: "k"}
 	state := func() store.State {
-		info, err := w.guard.Lookup(t.Context(), key)
-		require.NoError(t, err)
+		info := guardtest.Lookup(t, w.guard, key)
 		return info.State
 	}
 	require.Equal(t, store.Claimed, state())

@@ -310,8 +310,7 @@ func TestFlushThatSendsNothingIsCorrected(t *testing.T) {
 		}
 		t.Run(where, func(t *testing.T) {
 			h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				op, _ := idempotency.FromContext(r.Context())
-				op.SetOutcome(idempotency.Unknown)
+				guardtest.Op(r.Context()).SetOutcome(idempotency.Unknown)
 				w.Header().Set("Content-Type", "text/plain")
 				err := http.NewResponseController(w).Flush()
 				assert.Equal(t, out.flushes, err == nil, "flush: %v", err)

@@ -83,8 +83,7 @@ func TestOneCommitLeavesNothing(t *testing.T) {
 		onEachWholeWay(t, func(t *testing.T, inTx way, level string) {
 			var attempts []int
 			s := inOneCommit(t, level, func(s *shop, w http.ResponseWriter, r *http.Request) {
-				op, _ := idempotency.FromContext(r.Context())
-				if attempts = append(attempts, op.Attempt()); len(attempts) == 1 {
+				if attempts = append(attempts, guardtest.Op(r.Context()).Attempt()); len(attempts) == 1 {
 					end(s, inTx, level, r)
 					w.WriteHeader(http.StatusInternalServerError)
 					return
@@ -194,8 +193,7 @@ func TestOneCommitMakesARecord(t *testing.T) {
 			return s.store.InSQLTx(ctx, db, nil, func(*sql.Tx) error { seen(); return nil })
 		}},
 		"an ID": {1, func(_ *shop, ctx context.Context, seen func()) error {
-			op, _ := idempotency.FromContext(ctx)
-			_ = op.ID()
+			_ = guardtest.Op(ctx).ID()
 			seen()
 			return nil
 		}},
@@ -244,8 +242,7 @@ func TestOneCommitBesideTwo(t *testing.T) {
 		s := inOneCommit(t, level, func(s *shop, w http.ResponseWriter, r *http.Request) {
 			charge(inTx, level)(s, w, r)
 			if other != nil {
-				op, _ := idempotency.FromContext(r.Context())
-				rec, err := other.Claim(r.Context(), intent.Key(op.Key()).Name(), claim)
+				rec, err := other.Claim(r.Context(), intent.Key(guardtest.Op(r.Context()).Key()).Name(), claim)
 				require.NoError(t, err)
 				require.True(t, rec.Mine)
 			}

@@ -32,8 +32,7 @@ func TestRoundTripsOfTags(t *testing.T) {
 			return c
 		}
 		claim := func(key string, c store.Claim) {
-			r, err := s.Claim(t.Context(), key, c)
-			require.NoError(t, err)
+			r := guardtest.Claim(t, s, key, c)
 			require.True(t, r.Mine)
 		}
 		claim("warm", late(time.Microsecond)) // each statement is prepared once
@@ -61,10 +60,9 @@ func TestOneCommitLeavesTags(t *testing.T) {
 	} {
 		c := taggedClaim(tag, tag)
 		c.MayBeLost = true
-		r, err := s.Claim(t.Context(), key, c)
-		require.NoError(t, err)
+		r := guardtest.Claim(t, s, key, c)
 		require.True(t, r.MayBeLost)
-		_, err = s.Get(t.Context(), key)
+		_, err := s.Get(t.Context(), key)
 		require.ErrorIs(t, err, store.ErrNotFound)
 		require.NoError(t, end(key, c.Owner))
 	}
@@ -98,8 +96,7 @@ func TestSweepRemovesTags(t *testing.T) {
 		if key == "stays" {
 			later(3 * time.Hour) // the retention is one
 		}
-		_, err := s.Claim(t.Context(), key, taggedClaim(store.Tag{1}, store.Tag{2}))
-		require.NoError(t, err)
+		guardtest.Claim(t, s, key, taggedClaim(store.Tag{1}, store.Tag{2}))
 	}
 	sweep(1)
 	requireLeft(4)

@@ -436,8 +436,7 @@ func TestRowsThatWereLeftOpen(t *testing.T) {
 				t.Parallel()
 				var events guardtest.Events
 				s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
-					op, _ := idempotency.FromContext(r.Context())
-					answer(w, run(s, r.Context(), statements, op.Attempt() > 2))
+					answer(w, run(s, r.Context(), statements, guardtest.Op(r.Context()).Attempt() > 2))
 				}, idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(events.Observe))
 				for range 2 {
 					got := s.Do(t, guardtest.Call{Key: "k"})

@@ -29,8 +29,7 @@ func TestOneCommitLeavesTags(t *testing.T) {
 	} {
 		c := mayBeLost()
 		c.Tags = []store.Tag{{1}, {1}}
-		r, err := s.Claim(t.Context(), key, c)
-		require.NoError(t, err)
+		r := guardtest.Claim(t, s, key, c)
 		require.True(t, r.MayBeLost)
 		c.Tags[0] = store.Tag{2} // the memory is the caller's again
 		require.NoError(t, end(key, c.Owner))
@@ -51,8 +50,7 @@ func TestTagsGoWithTheirRecord(t *testing.T) {
 		}
 		c := newClaim()
 		c.Tags = []store.Tag{{1}, {2}}
-		_, err := s.Claim(t.Context(), key, c)
-		require.NoError(t, err)
+		guardtest.Claim(t, s, key, c)
 	}
 	removed, err := s.Sweep(t.Context(), 100)
 	require.NoError(t, err)
