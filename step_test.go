@@ -181,18 +181,14 @@ func TestStepsRunInParallel(t *testing.T) {
 	const steps = 50
 	ran := [steps]int{}
 	s := stepServer(t, func(w http.ResponseWriter, r *http.Request) {
-		var all sync.WaitGroup
-		for i := range steps {
-			all.Go(func() {
-				got, err := idempotency.Step(r.Context(), fmt.Sprintf("step %d", i), func(context.Context) (int, error) {
-					ran[i]++
-					return i * 100, nil
-				})
-				assert.NoError(t, err)
-				assert.Equal(t, i*100, got)
+		guardtest.Together(steps, func(i int) {
+			got, err := idempotency.Step(r.Context(), fmt.Sprintf("step %d", i), func(context.Context) (int, error) {
+				ran[i]++
+				return i * 100, nil
 			})
-		}
-		all.Wait()
+			assert.NoError(t, err)
+			assert.Equal(t, i*100, got)
+		})
 		w.WriteHeader(http.StatusInternalServerError)
 	})
 	s.Do(t, guardtest.Call{Key: "k"})

@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -225,55 +224,52 @@ func TestMemoryStoreConcurrentCalls(t *testing.T) {
 	const limit = 20
 	ctx, s := t.Context(), memory.New(memory.Config{MaxEntries: limit})
 	keys := guardtest.MemoryKeys(2 * limit)
-	var wg sync.WaitGroup
-	for worker := range uint64(8) {
-		wg.Go(func() {
-			random := rand.New(rand.NewPCG(1, worker))
-			for range 5000 {
-				key, c := keys[random.IntN(len(keys))], guardtest.MemoryClaim(worker)
-				c.Hold = random.IntN(2) == 0
-				c.Lease, c.Retention = time.Millisecond, 10*time.Millisecond
-				_, err := s.Claim(ctx, key, c)
-				assert.False(t, err != nil && !errors.Is(err, store.ErrFull), "Claim: %v", err)
-				switch random.IntN(9) {
-				case 0:
-					_ = s.Release(ctx, key, c.Owner, store.Release{})
-				case 1:
-					_ = s.Hold(ctx, key, c.Owner)
-				case 2:
-					_ = s.Complete(ctx, key, c.Owner, store.Completion{Answer: make([]byte, random.IntN(100)), TTL: time.Millisecond})
-				case 3:
-					_ = s.SaveStep(ctx, key, c.Owner, "step", make([]byte, random.IntN(100)))
-				case 4:
-					_ = s.Renew(ctx, key, c.Owner)
-				case 5:
-					_ = s.Forget(ctx, key, store.Seen{Owner: c.Owner, Attempt: random.IntN(3), State: store.State(random.IntN(5))})
-				case 6:
-					q := store.Query{Holding: random.IntN(2) == 0, Limit: random.IntN(limit)}
-					for {
-						page, err := s.List(ctx, q)
-						assert.NoError(t, err)
-						if q.Cursor = page.Next; q.Cursor == "" || random.IntN(5) == 0 {
-							break
-						}
+	guardtest.Together(8, func(i int) {
+		worker := uint64(i)
+		random := rand.New(rand.NewPCG(1, worker))
+		for range 5000 {
+			key, c := keys[random.IntN(len(keys))], guardtest.MemoryClaim(worker)
+			c.Hold = random.IntN(2) == 0
+			c.Lease, c.Retention = time.Millisecond, 10*time.Millisecond
+			_, err := s.Claim(ctx, key, c)
+			assert.False(t, err != nil && !errors.Is(err, store.ErrFull), "Claim: %v", err)
+			switch random.IntN(9) {
+			case 0:
+				_ = s.Release(ctx, key, c.Owner, store.Release{})
+			case 1:
+				_ = s.Hold(ctx, key, c.Owner)
+			case 2:
+				_ = s.Complete(ctx, key, c.Owner, store.Completion{Answer: make([]byte, random.IntN(100)), TTL: time.Millisecond})
+			case 3:
+				_ = s.SaveStep(ctx, key, c.Owner, "step", make([]byte, random.IntN(100)))
+			case 4:
+				_ = s.Renew(ctx, key, c.Owner)
+			case 5:
+				_ = s.Forget(ctx, key, store.Seen{Owner: c.Owner, Attempt: random.IntN(3), State: store.State(random.IntN(5))})
+			case 6:
+				q := store.Query{Holding: random.IntN(2) == 0, Limit: random.IntN(limit)}
+				for {
+					page, err := s.List(ctx, q)
+					assert.NoError(t, err)
+					if q.Cursor = page.Next; q.Cursor == "" || random.IntN(5) == 0 {
+						break
 					}
-				case 7:
-					_, stop, err := s.Watch(ctx, key)
-					if err != nil {
-						t.Errorf("Watch: %v", err)
-						return
-					}
-					stop()
-				case 8:
-					_ = s.Resolve(ctx, key, guardtest.HeldBy(c.Owner, random.IntN(3)), store.Settlement{})
 				}
-				if n := s.Len(); n > limit+8 {
-					t.Errorf("%d records, the limit is %d", n, limit)
+			case 7:
+				_, stop, err := s.Watch(ctx, key)
+				if err != nil {
+					t.Errorf("Watch: %v", err)
+					return
 				}
+				stop()
+			case 8:
+				_ = s.Resolve(ctx, key, guardtest.HeldBy(c.Owner, random.IntN(3)), store.Settlement{})
 			}
-		})
-	}
-	wg.Wait()
+			if n := s.Len(); n > limit+8 {
+				t.Errorf("%d records, the limit is %d", n, limit)
+			}
+		}
+	})
 	for s.Len() > 0 {
 		for _, e := range guardtest.List(t, s, store.Query{}) {
 			_ = s.Forget(ctx, e.Key, e.Record.Seen())

@@ -421,20 +421,16 @@ func TestStepThatDidNotHappenIsBegunAgain(t *testing.T) {
 			}
 			w.WriteHeader(http.StatusCreated)
 		})))
-		var all sync.WaitGroup
-		for range 8 {
-			all.Go(func() {
-				for end := time.Now().Add(time.Minute); time.Now().Before(end); {
-					got, err := s.Try(context.Background(), guardtest.Call{Key: "k"})
-					if err != nil || got.Status == http.StatusCreated {
-						return
-					}
-					runtime.Gosched() // on a busy machine the others need the processor
+		guardtest.Together(8, func(int) {
+			for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+				got, err := s.Try(context.Background(), guardtest.Call{Key: "k"})
+				if err != nil || got.Status == http.StatusCreated {
+					return
 				}
-				t.Error("a client never got its answer")
-			})
-		}
-		all.Wait()
+				runtime.Gosched() // on a busy machine the others need the processor
+			}
+			t.Error("a client never got its answer")
+		})
 		require.EqualValues(t, 1, charged.Load())
 		require.EqualValues(t, 1, wired.Load())
 		require.EqualValues(t, 3, began.Load())

@@ -174,25 +174,21 @@ func acknowledge(ctx context.Context, s *idempotency.RedisStore, enough int) map
 	defer stop()
 	var mu sync.Mutex
 	acknowledged := make(map[string]store.Claim)
-	var clients sync.WaitGroup
-	for range 8 {
-		clients.Go(func() {
-			for ctx.Err() == nil {
-				key, c := guardtest.RedisKey(), guardtest.RedisClaim()
-				each, cancel := context.WithTimeout(ctx, time.Second)
-				if r, err := s.Claim(each, key, c); err == nil && r.Mine {
-					mu.Lock()
-					acknowledged[key] = c
-					if len(acknowledged) == enough {
-						stop()
-					}
-					mu.Unlock()
+	guardtest.Together(8, func(int) {
+		for ctx.Err() == nil {
+			key, c := guardtest.RedisKey(), guardtest.RedisClaim()
+			each, cancel := context.WithTimeout(ctx, time.Second)
+			if r, err := s.Claim(each, key, c); err == nil && r.Mine {
+				mu.Lock()
+				acknowledged[key] = c
+				if len(acknowledged) == enough {
+					stop()
 				}
-				cancel()
+				mu.Unlock()
 			}
-		})
-	}
-	clients.Wait()
+			cancel()
+		}
+	})
 	return acknowledged
 }
 

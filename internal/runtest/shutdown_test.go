@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -231,15 +230,11 @@ func TestPendingAnswersAreBoundedByNumber(t *testing.T) {
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h)
 		p.Store.On("complete", guardtest.Always(guardtest.Refuse))
 		defer p.Store.Heal() // or what waits would go on for a day
-		var wg sync.WaitGroup
-		for i := range fit + over {
-			wg.Go(func() {
-				if got := p.Attempt(t, guardtest.Call{Key: fmt.Sprint(i)}); got.Body != "done" {
-					t.Errorf("request %d: %d %s", i, got.Status, got.Body)
-				}
-			})
-		}
-		wg.Wait()
+		guardtest.Together(fit+over, func(i int) {
+			if got := p.Attempt(t, guardtest.Call{Key: fmt.Sprint(i)}); got.Body != "done" {
+				t.Errorf("request %d: %d %s", i, got.Status, got.Body)
+			}
+		})
 		require.Equal(t, fit, p.Events.Count(event.RecordingDelayed))
 		require.Equal(t, over, p.Events.Count(event.RecordingLost))
 		p.Store.Heal()

@@ -110,29 +110,25 @@ func TestSlowStoreServesTheRunsFirst(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 		defer cancel()
 		var done atomic.Int64
-		var clients sync.WaitGroup
-		for c := range 40 {
-			clients.Go(func() {
-				for n := 0; ctx.Err() == nil; {
-					patient, hangUp := context.WithTimeout(t.Context(), time.Second)
-					answer := make(chan int, 1)
-					go func() {
-						got, _ := p.Try(patient, guardtest.Call{Key: fmt.Sprint(c, "-", n)})
-						answer <- got.Status
-					}()
-					select {
-					case status := <-answer:
-						if status == http.StatusOK {
-							n++
-							done.Add(1)
-						}
-					case <-patient.Done():
+		guardtest.Together(40, func(c int) {
+			for n := 0; ctx.Err() == nil; {
+				patient, hangUp := context.WithTimeout(t.Context(), time.Second)
+				answer := make(chan int, 1)
+				go func() {
+					got, _ := p.Try(patient, guardtest.Call{Key: fmt.Sprint(c, "-", n)})
+					answer <- got.Status
+				}()
+				select {
+				case status := <-answer:
+					if status == http.StatusOK {
+						n++
+						done.Add(1)
 					}
-					hangUp()
+				case <-patient.Done():
 				}
-			})
-		}
-		clients.Wait()
+				hangUp()
+			}
+		})
 		require.Less(t, p.Events.Count(event.LeaseLost), 20, "0 to 8 with a throttle, and 36 to 39 without")
 		require.Greater(t, done.Load(), int64(100))
 		connections.rest(t, p)
@@ -327,17 +323,13 @@ func TestSlowStoreIsNotBehind(t *testing.T) {
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(time.Minute, "done"), idempotency.WithLease(9*time.Second))
 		p.Store.Fail(connections.call)
 		var done atomic.Int64
-		var clients sync.WaitGroup
-		for c := range 60 {
-			clients.Go(func() {
-				for n := range 3 {
-					if p.Attempt(t, guardtest.Call{Key: fmt.Sprint(c, "-", n)}).Status == http.StatusOK {
-						done.Add(1)
-					}
+		guardtest.Together(60, func(c int) {
+			for n := range 3 {
+				if p.Attempt(t, guardtest.Call{Key: fmt.Sprint(c, "-", n)}).Status == http.StatusOK {
+					done.Add(1)
 				}
-			})
-		}
-		clients.Wait()
+			}
+		})
 		require.EqualValues(t, 180, done.Load())
 		require.Zero(t, p.Events.Count(event.LeaseLost))
 		connections.rest(t, p)
@@ -354,16 +346,12 @@ func TestSlowStoreIsAskedForAFew(t *testing.T) {
 		p.Attempt(t, guardtest.Call{Key: "first"})
 		connections.service = 1500 * time.Millisecond
 		var refused atomic.Int64
-		var clients sync.WaitGroup
-		for c := range 60 {
-			clients.Go(func() {
-				time.Sleep(time.Duration(c) * 100 * time.Millisecond)
-				if p.Attempt(t, guardtest.Call{Key: fmt.Sprint(c)}).Problem.Code == problem.StoreUnavailable {
-					refused.Add(1)
-				}
-			})
-		}
-		clients.Wait()
+		guardtest.Together(60, func(c int) {
+			time.Sleep(time.Duration(c) * 100 * time.Millisecond)
+			if p.Attempt(t, guardtest.Call{Key: fmt.Sprint(c)}).Problem.Code == problem.StoreUnavailable {
+				refused.Add(1)
+			}
+		})
 		require.Greater(t, refused.Load(), int64(20))
 		require.Zero(t, p.Guard.Stats().GivingBack)
 		connections.rest(t, p)
@@ -375,14 +363,10 @@ func TestSlowServerDoesNotStopTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		servers := &servers{Store: idempotency.NewMemoryStore(), slow: 1200 * time.Millisecond}
 		p := guardtest.NewProcess(t, servers, guardtest.Answering(time.Minute, "done"), idempotency.WithLease(6*time.Second))
-		var clients sync.WaitGroup
-		for n := range 300 {
-			clients.Go(func() {
-				time.Sleep(time.Duration(n) * 10 * time.Millisecond)
-				require.Equal(t, http.StatusOK, p.Attempt(t, guardtest.Call{Key: fmt.Sprint(n)}).Status)
-			})
-		}
-		clients.Wait()
+		guardtest.Together(300, func(n int) {
+			time.Sleep(time.Duration(n) * 10 * time.Millisecond)
+			require.Equal(t, http.StatusOK, p.Attempt(t, guardtest.Call{Key: fmt.Sprint(n)}).Status)
+		})
 		require.Zero(t, p.Events.Count(event.LeaseLost))
 		require.NoError(t, p.Guard.Shutdown(t.Context()))
 	})
@@ -396,15 +380,11 @@ func TestSlowStoreProtectsWhereItFailsOpen(t *testing.T) {
 		p.Store.Fail(connections.call)
 		p.Attempt(t, guardtest.Call{Key: "first"})
 		connections.service = 1500 * time.Millisecond
-		var clients sync.WaitGroup
-		for c := range 20 {
-			clients.Go(func() {
-				for n := range 5 {
-					p.Attempt(t, guardtest.Call{Key: fmt.Sprint(c, "-", n)})
-				}
-			})
-		}
-		clients.Wait()
+		guardtest.Together(20, func(c int) {
+			for n := range 5 {
+				p.Attempt(t, guardtest.Call{Key: fmt.Sprint(c, "-", n)})
+			}
+		})
 		require.Zero(t, p.Events.Count(event.FailOpen))
 		connections.rest(t, p)
 	})

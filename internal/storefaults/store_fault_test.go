@@ -358,14 +358,10 @@ func TestDeafStoreIsNotCalledWithoutEnd(t *testing.T) {
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"), idempotency.WithFailOpen(true))
 		p.Store.Fail(guardtest.Deaf(hearing))
 		for round := range 3 * bound / atOnce {
-			var wg sync.WaitGroup
-			for i := range atOnce {
-				wg.Go(func() {
-					got := p.Attempt(t, guardtest.Call{Key: fmt.Sprintf("%d-%d", round, i)})
-					assert.Equal(t, "done", got.Body, "request %d: %d %s", i, got.Status, got.Body)
-				})
-			}
-			wg.Wait()
+			guardtest.Together(atOnce, func(i int) {
+				got := p.Attempt(t, guardtest.Call{Key: fmt.Sprintf("%d-%d", round, i)})
+				assert.Equal(t, "done", got.Body, "request %d: %d %s", i, got.Status, got.Body)
+			})
 		}
 		time.Sleep(time.Minute) // claims are given back, which are calls too
 		require.GreaterOrEqual(t, p.Store.Total(), bound)
@@ -386,14 +382,10 @@ func TestGhostClaimsAreBoundedByNumber(t *testing.T) {
 		const fit, over = 4096, 3
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"), idempotency.WithRecovery(idempotency.Hold))
 		p.Store.Fail(guardtest.Hang)
-		var wg sync.WaitGroup
-		for i := range fit + over {
-			wg.Go(func() {
-				got := p.Attempt(t, guardtest.Call{Key: fmt.Sprint(i)})
-				assert.Equal(t, problem.StoreUnavailable, got.Problem.Code, "request %d: %d %s", i, got.Status, got.Body)
-			})
-		}
-		wg.Wait()
+		guardtest.Together(fit+over, func(i int) {
+			got := p.Attempt(t, guardtest.Call{Key: fmt.Sprint(i)})
+			assert.Equal(t, problem.StoreUnavailable, got.Problem.Code, "request %d: %d %s", i, got.Status, got.Body)
+		})
 		synctest.Wait()
 		require.Equal(t, over, p.Events.Count(event.ClaimLeft))
 		require.LessOrEqual(t, p.Store.Count("release"), 16+4, "no more ask at a time")

@@ -156,21 +156,17 @@ func TestValuesFromAPool(t *testing.T) {
 		}
 	}))
 	s := guardtest.ServeHTTP1(t, h)
-	var wg sync.WaitGroup
-	for n := range 8 {
-		wg.Go(func() {
-			for i := range 30 {
-				key := fmt.Sprintf("k-%d-%d", n, i)
-				for _, name := range []string{"Set-Cookie", "X-For"} { // a replay has no Set-Cookie
-					got := s.Attempt(t, guardtest.Call{Key: key})
-					assert.Equal(t, key, got.Header.Get(name))
-					assert.Equal(t, key, got.Header.Get("X-For"))
-					assert.Equal(t, key, got.Header.Get("Location"))
-				}
+	guardtest.Together(8, func(n int) {
+		for i := range 30 {
+			key := fmt.Sprintf("k-%d-%d", n, i)
+			for _, name := range []string{"Set-Cookie", "X-For"} { // a replay has no Set-Cookie
+				got := s.Attempt(t, guardtest.Call{Key: key})
+				assert.Equal(t, key, got.Header.Get(name))
+				assert.Equal(t, key, got.Header.Get("X-For"))
+				assert.Equal(t, key, got.Header.Get("Location"))
 			}
-		})
-	}
-	wg.Wait()
+		}
+	})
 }
 
 // What a handler asks of its writer besides writing, where handlers outside of the guard have left the

@@ -31,25 +31,21 @@ func claimers(t *testing.T, s *pgstore.Store, keys []string, n int) map[string]i
 	t.Helper()
 	var mu sync.Mutex
 	won := make(map[string]int)
-	var all sync.WaitGroup
 	var failed atomic.Pointer[error]
-	for range n {
-		all.Go(func() {
-			for _, key := range keys {
-				r, err := s.Claim(t.Context(), key, newClaim())
-				if err != nil {
-					failed.Store(&err)
-					return
-				}
-				if r.Mine {
-					mu.Lock()
-					won[key]++
-					mu.Unlock()
-				}
+	guardtest.Together(n, func(int) {
+		for _, key := range keys {
+			r, err := s.Claim(t.Context(), key, newClaim())
+			if err != nil {
+				failed.Store(&err)
+				return
 			}
-		})
-	}
-	all.Wait()
+			if r.Mine {
+				mu.Lock()
+				won[key]++
+				mu.Unlock()
+			}
+		}
+	})
 	if err := failed.Load(); err != nil {
 		t.Fatal(*err)
 	}

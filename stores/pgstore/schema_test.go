@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"sync"
 	"testing"
 	"time"
 
@@ -35,19 +34,15 @@ func TestMostUpdatesTouchNoIndex(t *testing.T) {
 		}
 		_, _ = w.Write(answer)
 	})))
-	var wg sync.WaitGroup
-	for c := range clients {
-		wg.Go(func() {
-			for i := range runs {
-				got, err := server.Try(context.Background(), guardtest.Call{Key: fmt.Sprintf("%d-%d", c, i)})
-				if err != nil || got.Status != http.StatusOK {
-					t.Errorf("%v: %+v", err, got)
-					return
-				}
+	guardtest.Together(clients, func(c int) {
+		for i := range runs {
+			got, err := server.Try(context.Background(), guardtest.Call{Key: fmt.Sprintf("%d-%d", c, i)})
+			if err != nil || got.Status != http.StatusOK {
+				t.Errorf("%v: %+v", err, got)
+				return
 			}
-		})
-	}
-	wg.Wait()
+		}
+	})
 	// A connection tells what it has done when it is closed. Its process ends a moment later.
 	store.Close()
 	pool.Close()

@@ -156,27 +156,23 @@ func claims(t *testing.T, s *pgstore.Store, name string, d time.Duration) []time
 func claimsUntil(ctx context.Context, t *testing.T, s *pgstore.Store, name string) []time.Duration {
 	var mu sync.Mutex
 	var all []time.Duration
-	var claimers sync.WaitGroup
-	for c := range 4 {
-		claimers.Go(func() {
-			pace := time.NewTicker(5 * time.Millisecond)
-			defer pace.Stop()
-			for i := 0; ctx.Err() == nil; i++ {
-				<-pace.C
-				start := time.Now()
-				r, err := s.Claim(context.Background(), fmt.Sprintf("%s-%d-%d", name, c, i), newClaim())
-				took := time.Since(start)
-				if err != nil || !r.Mine {
-					t.Errorf("%+v: %v", r, err)
-					return
-				}
-				mu.Lock()
-				all = append(all, took)
-				mu.Unlock()
+	guardtest.Together(4, func(c int) {
+		pace := time.NewTicker(5 * time.Millisecond)
+		defer pace.Stop()
+		for i := 0; ctx.Err() == nil; i++ {
+			<-pace.C
+			start := time.Now()
+			r, err := s.Claim(context.Background(), fmt.Sprintf("%s-%d-%d", name, c, i), newClaim())
+			took := time.Since(start)
+			if err != nil || !r.Mine {
+				t.Errorf("%+v: %v", r, err)
+				return
 			}
-		})
-	}
-	claimers.Wait()
+			mu.Lock()
+			all = append(all, took)
+			mu.Unlock()
+		}
+	})
 	return all
 }
 

@@ -13,9 +13,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
+
+	"example.com/idempotency/internal/guardtest"
 
 	"github.com/stretchr/testify/require"
 
@@ -76,30 +77,26 @@ func TestOverhead(t *testing.T) {
 	var keys atomic.Int64
 	use := func(p *process) int {
 		before := cpu(t, p)
-		var all sync.WaitGroup
-		for range clients {
-			all.Go(func() {
-				for range each {
-					r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+p.address(), strings.NewReader(answer))
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					r.Header.Set("Authorization", "Bearer alice")
-					r.Header.Set("Idempotency-Key", strconv.FormatInt(keys.Add(1), 10))
-					resp, err := client.Do(r)
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					if n, err := io.Copy(io.Discard, resp.Body); err != nil || n != 1024 {
-						t.Error(n, err, resp.Status)
-					}
-					resp.Body.Close()
+		guardtest.Together(clients, func(int) {
+			for range each {
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+p.address(), strings.NewReader(answer))
+				if err != nil {
+					t.Error(err)
+					return
 				}
-			})
-		}
-		all.Wait()
+				r.Header.Set("Authorization", "Bearer alice")
+				r.Header.Set("Idempotency-Key", strconv.FormatInt(keys.Add(1), 10))
+				resp, err := client.Do(r)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if n, err := io.Copy(io.Discard, resp.Body); err != nil || n != 1024 {
+					t.Error(n, err, resp.Status)
+				}
+				resp.Body.Close()
+			}
+		})
 		return cpu(t, p) - before
 	}
 	plain := &process{args: []string{os.Args[0]}, env: []string{"PROXY_BARE=" + s.URL}, ready: listening}
