@@ -12,8 +12,9 @@ import (
 	"strings"
 	"testing"
 
-	"example.com/idempotency/stores/pgstore"
 	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency/stores/pgstore"
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
@@ -80,12 +81,9 @@ func TestTutorialShowsWhatHappens(t *testing.T) {
 	require.Len(t, blocks, 3)
 
 	pool := restored(t, 0)
-	_, err = pool.Exec(t.Context(), ordersTable)
-	require.NoError(t, err)
+	pgtest.Exec(t, pool, ordersTable)
 	require.NoError(t, pgstore.Migrate(t.Context(), pool))
-	store, err := pgstore.New(t.Context(), pool)
-	require.NoError(t, err)
-	t.Cleanup(store.Close)
+	store := openStore(t, pool)
 	server := httptest.NewServer(guardtest.NewGuard(t, store, idempotency.WithTransaction(true)).Handler(&createOrder{store}))
 	t.Cleanup(server.Close)
 	commands := strings.NewReplacer("curl ", curl+" ", "127.0.0.1:8080", server.Listener.Addr().String()).Replace(string(blocks[1]))

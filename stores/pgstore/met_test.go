@@ -103,9 +103,7 @@ func TestClaimOfAKeyThatWasMet(t *testing.T) {
 	}
 	for name, change := range pasts {
 		another, table := newStore(t, pool)
-		s, err := pgstore.New(t.Context(), pool, pgstore.WithTable(table))
-		require.NoError(t, err)
-		t.Cleanup(s.Close)
+		s := openStore(t, pool, pgstore.WithTable(table))
 		claim := func(key string, met bool, fingerprint store.Fingerprint, hold bool) (store.Record, error) {
 			first := of(1, payload)
 			first.Hold = hold

@@ -59,8 +59,7 @@ func atLevel(level string) pgx.TxOptions { return pgx.TxOptions{IsoLevel: pgx.Tx
 
 // endBackend ends the connection of the transaction that has inserted a row into the table of charges.
 func (s *shop) endBackend(t *testing.T) {
-	_, err := s.pool.Exec(t.Context(), "SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE mode = 'RowExclusiveLock' AND relation = $1::text::regclass", s.table)
-	require.NoError(t, err)
+	pgtest.Exec(t, s.pool, "SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE mode = 'RowExclusiveLock' AND relation = $1::text::regclass", s.table)
 }
 
 // However a run ends that has committed nothing, it leaves nothing, and the next one is the first.
@@ -150,9 +149,7 @@ func TestOneCommitIsInFlight(t *testing.T) {
 // another returns a store like that of another process.
 func (s *shop) another(t *testing.T, opts ...pgstore.Option) *pgstore.Store {
 	pool := pgtest.Shared(t).Pool(t)
-	o, err := pgstore.New(t.Context(), pool, append(opts, pgstore.WithTable(s.records))...)
-	require.NoError(t, err)
-	t.Cleanup(o.Close)
+	o := openStore(t, pool, append(opts, pgstore.WithTable(s.records))...)
 	return o
 }
 
@@ -397,8 +394,7 @@ func TestOneCommitKnowsItsTransaction(t *testing.T) {
 		guardtest.Claim(t, s.store, "k", claim)
 		joined, tx, err := s.store.JoinTx(t.Context(), "k", claim.Owner, atLevel(level))
 		require.NoError(t, err)
-		_, err = tx.Exec(t.Context(), "COMMIT AND CHAIN")
-		require.NoError(t, err)
+		pgtest.Exec(t, tx, "COMMIT AND CHAIN")
 		pgstore.Forget(tx)
 		require.NoError(t, tx.Commit(t.Context()))
 		require.ErrorIs(t, joined.Complete(t.Context(), store.Completion{TTL: time.Hour}), store.ErrCommittedAlone)
@@ -416,8 +412,7 @@ func TestRoundTripsOfOneCommit(t *testing.T) {
 		// Of two connections, those who come one after another get the same, on which a statement is prepared.
 		pool := wire.Pool(t, pgtest.Shared(t).DSN, mode, 2)
 		s, table := newStore(t, pool, pgstore.WithConns(1), pgstore.WithOneCommit(""))
-		_, err := pool.Exec(t.Context(), "CREATE TABLE "+table+"_rows (n int8)")
-		require.NoError(t, err)
+		pgtest.Exec(t, pool, "CREATE TABLE "+table+"_rows (n int8)")
 		db := pgstore.OpenDB(pool)
 		t.Cleanup(func() { _ = db.Close() })
 		guard := guardtest.NewGuard(t, s, idempotency.WithTransaction(true))

@@ -120,9 +120,7 @@ func TestModesBehindPgBouncer(t *testing.T) {
 	err := pgstore.Migrate(t.Context(), bouncerPool(t, bouncer.DSN, pgx.QueryExecModeCacheStatement), pgstore.WithTable(table))
 	require.ErrorContains(t, err, "default_query_exec_mode=exec")
 
-	s, err := pgstore.New(t.Context(), bouncerPool(t, bouncer.DSN, pgx.QueryExecModeDescribeExec), pgstore.WithTable(table))
-	require.NoError(t, err)
-	t.Cleanup(s.Close)
+	s := openStore(t, bouncerPool(t, bouncer.DSN, pgx.QueryExecModeDescribeExec), pgstore.WithTable(table))
 	guardtest.Together(8, func(c int) {
 		for i := range 50 {
 			if _, err := s.Claim(context.Background(), fmt.Sprint(c, "-", i), newClaim()); err != nil {

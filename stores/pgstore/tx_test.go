@@ -313,8 +313,7 @@ func TestConflictingTransactions(t *testing.T) {
 			w.WriteHeader(http.StatusCreated)
 		})
 		for i := range 2 {
-			_, err := s.pool.Exec(t.Context(), "INSERT INTO "+s.table+" (key, amount, attempt) VALUES ($1, 0, 1)", fmt.Sprint("account", i))
-			require.NoError(t, err)
+			pgtest.Exec(t, s.pool, "INSERT INTO "+s.table+" (key, amount, attempt) VALUES ($1, 0, 1)", fmt.Sprint("account", i))
 		}
 		const clients, keys = 16, 10
 		var refusals atomic.Int64
@@ -365,8 +364,7 @@ func TestConflictRunsTheFunctionAgain(t *testing.T) {
 			}))
 			w.WriteHeader(http.StatusCreated)
 		})
-		_, err := s.pool.Exec(t.Context(), "INSERT INTO "+s.table+" (key, amount, attempt) VALUES ('account', 0, 1)")
-		require.NoError(t, err)
+		pgtest.Exec(t, s.pool, "INSERT INTO "+s.table+" (key, amount, attempt) VALUES ('account', 0, 1)")
 		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
 		require.Equal(t, 2, tries)
 		var amount int
