@@ -226,12 +226,13 @@ func TestTwoOperators(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	s := serve(t)
 	s.fill()
-	for name, c := range map[string]struct {
+	type row struct {
 		key, word string
 		more      []string
 		status    int
 		says      string
-	}{
+	}
+	guardtest.Each(t, map[string]row{
 		"no reason":       {"payout-1", "resume", []string{"reason", " \n"}, 422, "Say how you found it out"},
 		"a long reason":   {"payout-1", "resume", []string{"reason", strings.Repeat("x", maxReason+1)}, 422, "a line of the log"},
 		"no decision":     {"payout-1", "", nil, 422, "Say final, not-executed, resume or forget."},
@@ -245,15 +246,13 @@ func TestRefusals(t *testing.T) {
 		"step in doubt":   {"charge-5", "resume", nil, 422, "tick it"},
 		"completed":       {"order-78", "resume", nil, 409, "Only what is held can be decided"},
 		"no resolver":     {"payout-1", "ask", nil, 422, "nobody can be asked"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			before := s.look(c.key)
-			got := s.as(ada).decide(before, c.word, c.more...)
-			require.Equal(t, c.status, got.Code, got.Body)
-			require.Contains(t, strings.ToLower(got.Body.String()), strings.ToLower(c.says))
-			require.Equal(t, before.Seen(), s.look(c.key).Seen())
-		})
-	}
+	}, func(t *testing.T, c row) {
+		before := s.look(c.key)
+		got := s.as(ada).decide(before, c.word, c.more...)
+		require.Equal(t, c.status, got.Code, got.Body)
+		require.Contains(t, strings.ToLower(got.Body.String()), strings.ToLower(c.says))
+		require.Equal(t, before.Seen(), s.look(c.key).Seen())
+	})
 	require.Zero(t, s.events.Count(event.Resolved)+s.events.Count(event.Forgotten))
 }
 

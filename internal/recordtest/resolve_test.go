@@ -122,11 +122,12 @@ func TestResolverIsToldWhatItNeeds(t *testing.T) {
 }
 
 func TestResolverThatFindsNothingOutLeavesTheKeyHeld(t *testing.T) {
-	for name, c := range map[string]struct {
+	type row struct {
 		res    idempotency.Resolution
 		err    error
 		events int
-	}{
+	}
+	guardtest.Each(t, map[string]row{
 		"unknown":     {idempotency.Resolution{Outcome: idempotency.Unknown}, nil, 0},
 		"error":       {idempotency.Resolution{Outcome: idempotency.Final}, errors.New("bank is closed"), 1},
 		"no outcome":  {idempotency.Resolution{}, nil, 1},
@@ -134,33 +135,31 @@ func TestResolverThatFindsNothingOutLeavesTheKeyHeld(t *testing.T) {
 		"large body":  {idempotency.Resolution{Outcome: idempotency.Final, Body: make([]byte, 2<<20)}, nil, 1},
 		"no body 204": {idempotency.Resolution{Outcome: idempotency.Final, Status: 204, Body: []byte("x")}, nil, 1},
 		"panic":       {idempotency.Resolution{}, errPanics, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var seen guardtest.Events
-			var log guardtest.LockedBuffer
-			h := guardtest.FailsFirst()
-			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold),
-				idempotency.WithObserver(seen.Observe), idempotency.WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
-				idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
-					if errors.Is(c.err, errPanics) {
-						panic(c.err)
-					}
-					return c.res, c.err
-				})).Handler(h))
-			hold(t, s)
-			failed := 0
-			for _, kind := range seen.Kinds() {
-				if kind == event.StoreError {
-					failed++
+	}, func(t *testing.T, c row) {
+		var seen guardtest.Events
+		var log guardtest.LockedBuffer
+		h := guardtest.FailsFirst()
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold),
+			idempotency.WithObserver(seen.Observe), idempotency.WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
+			idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
+				if errors.Is(c.err, errPanics) {
+					panic(c.err)
 				}
+				return c.res, c.err
+			})).Handler(h))
+		hold(t, s)
+		failed := 0
+		for _, kind := range seen.Kinds() {
+			if kind == event.StoreError {
+				failed++
 			}
-			require.Equal(t, c.events, failed)
-			require.Equal(t, c.events, strings.Count(log.String(), `msg="idempotency: held key could not be resolved"`))
-			require.NotContains(t, log.String(), "store call failed")
-			require.Equal(t, c.err != nil, strings.Contains(log.String(), "idempotency: the resolver "))
-			require.EqualValues(t, 1, h.Runs.Load())
-		})
-	}
+		}
+		require.Equal(t, c.events, failed)
+		require.Equal(t, c.events, strings.Count(log.String(), `msg="idempotency: held key could not be resolved"`))
+		require.NotContains(t, log.String(), "store call failed")
+		require.Equal(t, c.err != nil, strings.Contains(log.String(), "idempotency: the resolver "))
+		require.EqualValues(t, 1, h.Runs.Load())
+	})
 }
 
 var errPanics = errors.New("panics")
