@@ -46,27 +46,8 @@ func TestRoundTripsOfTags(t *testing.T) {
 // A run that is one commit leaves its tags with its record, and otherwise none.
 func TestOneCommitLeavesTags(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.Shared(t).Pool(t)
-	s, _ := newStore(t, pool, pgstore.WithOneCommit(pgx.ReadCommitted))
-	tag := store.Tag{1}
-	for key, end := range map[string]func(key string, o store.Owner) error{
-		"completed": func(key string, o store.Owner) error {
-			return s.Complete(t.Context(), key, o, store.Completion{Answer: []byte("answer"), TTL: time.Hour})
-		},
-		"renewed": func(key string, o store.Owner) error { return s.Renew(t.Context(), key, o) },
-		"undone": func(key string, o store.Owner) error {
-			return s.Release(t.Context(), key, o, store.Release{Undone: true})
-		},
-	} {
-		c := taggedClaim(tag, tag)
-		c.MayBeLost = true
-		r := guardtest.Claim(t, s, key, c)
-		require.True(t, r.MayBeLost)
-		_, err := s.Get(t.Context(), key)
-		require.ErrorIs(t, err, store.ErrNotFound)
-		require.NoError(t, end(key, c.Owner))
-	}
-	guardtest.RequireFound(t, s, tag, "completed", "renewed")
+	s, _ := newStore(t, pgtest.Shared(t).Pool(t), pgstore.WithOneCommit(pgx.ReadCommitted))
+	guardtest.RequireTagsOfCommits(t, s, mayBeLost)
 }
 
 // Tags go with their record. A program of an earlier version leaves them, and a sweep removes them later: until then

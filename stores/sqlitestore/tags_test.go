@@ -18,24 +18,7 @@ func TestOneCommitLeavesTags(t *testing.T) {
 	t.Parallel()
 	s := open(t, filepath.Join(t.TempDir(), "records.db"), sqlitestore.WithOneCommit())
 	s.SetJoinWithin(time.Hour)
-	for key, end := range map[string]func(key string, o store.Owner) error{
-		"completed": func(key string, o store.Owner) error {
-			return s.Complete(t.Context(), key, o, store.Completion{Answer: []byte("answer"), TTL: time.Hour})
-		},
-		"renewed": func(key string, o store.Owner) error { return s.Renew(t.Context(), key, o) },
-		"undone": func(key string, o store.Owner) error {
-			return s.Release(t.Context(), key, o, store.Release{Undone: true})
-		},
-	} {
-		c := mayBeLost()
-		c.Tags = []store.Tag{{1}, {1}}
-		r := guardtest.Claim(t, s, key, c)
-		require.True(t, r.MayBeLost)
-		c.Tags[0] = store.Tag{2} // the memory is the caller's again
-		require.NoError(t, end(key, c.Owner))
-	}
-	guardtest.RequireFound(t, s, store.Tag{1}, "completed", "renewed")
-	guardtest.RequireFound(t, s, store.Tag{2})
+	guardtest.RequireTagsOfCommits(t, s, mayBeLost)
 }
 
 // Tags go with their record, whoever removes it: a program of an earlier version knows of none.
