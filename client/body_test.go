@@ -57,16 +57,14 @@ func TestBodyThatCannotBeRead(t *testing.T) {
 	require.NotErrorIs(t, err, client.ErrOutcomeUnknown)
 
 	resumed := client.Intent{Key: "k", Since: time.Now(), Resumed: true}.Context(t.Context())
-	_, err = send(newTransport(t, base), request(resumed, http.MethodPost, place, errReader{broken}))
-	require.ErrorIs(t, err, broken)
+	err = failsWith(t, newTransport(t, base), request(resumed, http.MethodPost, place, errReader{broken}), broken)
 	require.ErrorIs(t, err, client.ErrOutcomeUnknown, "the process before this one may have sent it")
 	require.Equal(t, "k", failure(t, err).Key)
 
 	base = answering(answer{err: errReset})
 	r = post(t.Context(), place, "abc")
 	r.GetBody = func() (io.ReadCloser, error) { return nil, broken }
-	_, err = send(newTransport(t, base, quick), r)
-	require.ErrorIs(t, err, broken)
+	err = failsWith(t, newTransport(t, base, quick), r, broken)
 	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
 	require.Len(t, failure(t, err).Attempts, 2, "it is not tried again and again")
 }
@@ -197,8 +195,7 @@ func TestBodyThatComesSlowly(t *testing.T) {
 			}})
 			body, w := io.Pipe()
 			time.AfterFunc(c.after, func() { _ = w.Close() })
-			_, err := send(newTransport(t, base, client.WithTTL(time.Hour)), request(t.Context(), http.MethodPost, place, body))
-			require.ErrorIs(t, err, c.want, name)
+			err := failsWith(t, newTransport(t, base, client.WithTTL(time.Hour)), request(t.Context(), http.MethodPost, place, body), c.want, name)
 			if c.want == nil {
 				require.Len(t, base.requests(), 1)
 			} else {

@@ -131,8 +131,7 @@ func TestWrongCertificateAfterTheRequestWasSent(t *testing.T) {
 	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
 
 	other := answering(answer{err: certificate})
-	_, err = send(newTransport(t, other, quick), post(t.Context(), place, "{}"))
-	require.ErrorIs(t, err, client.ErrOutcomeUnknown, "what such a base did before is not known")
+	err = failsWith(t, newTransport(t, other, quick), post(t.Context(), place, "{}"), client.ErrOutcomeUnknown, "what such a base did before is not known")
 	require.Len(t, other.requests(), 1)
 }
 
@@ -307,8 +306,7 @@ func TestRefusalAfterAnEffectIsNotTheEnd(t *testing.T) {
 							}))
 							transport := newTransport(t, inProcess{h}, client.WithAttempts(attempts))
 							for range 2 { // a client that does not know of the first finds the step
-								_, err := send(transport, post(client.WithKey(t.Context(), "k"), place, "{}"))
-								require.ErrorIs(t, err, client.ErrOutcomeUnknown, "%v, status %d, %d attempts", recovery, status, attempts)
+								err := failsWith(t, transport, post(client.WithKey(t.Context(), "k"), place, "{}"), client.ErrOutcomeUnknown, "%v, status %d, %d attempts", recovery, status, attempts)
 								require.Equal(t, recovery == idempotency.Hold, errors.Is(err, client.ErrHeld))
 							}
 						})
@@ -370,8 +368,7 @@ func TestTimeoutBehindAGuardIsAskedWithinTheLimit(t *testing.T) {
 	for _, attempts := range []int{1, 3} {
 		synctest.Test(t, func(t *testing.T) {
 			base := answering(answer{status: http.StatusRequestTimeout, header: map[string]string{keyField: "k"}})
-			_, err := send(newTransport(t, base, client.WithAttempts(attempts)), post(client.WithKey(t.Context(), "k"), place, "{}"))
-			require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+			err := failsWith(t, newTransport(t, base, client.WithAttempts(attempts)), post(client.WithKey(t.Context(), "k"), place, "{}"), client.ErrOutcomeUnknown)
 			require.Equal(t, client.ReasonAttempts, failure(t, err).Reason)
 			require.Len(t, base.requests(), attempts)
 		})

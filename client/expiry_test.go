@@ -61,8 +61,7 @@ func TestKeyIsNotSentAgainPastItsExpiry(t *testing.T) {
 			}
 			base := answering(answers...)
 			start := time.Now()
-			_, err := send(patient(t, base, tt.options...), post(t.Context(), place, "{}"))
-			require.ErrorIs(t, err, client.ErrKeyExpired)
+			err := failsWith(t, patient(t, base, tt.options...), post(t.Context(), place, "{}"), client.ErrKeyExpired)
 			require.ErrorIs(t, err, client.ErrOutcomeUnknown)
 			require.Equal(t, client.ReasonTTL, failure(t, err).Reason)
 			require.Less(t, time.Since(start)-tt.want, time.Second)
@@ -92,8 +91,7 @@ func TestExpiryGoesWithTheKey(t *testing.T) {
 		require.Equal(t, failed.Expires, at)
 		time.Sleep(time.Second)
 		fails(t, transport, post(failed.Context(t.Context()), place, "{}"), client.ErrKeyExpired)
-		_, err = send(transport, post(client.Intent{Key: "k", Expires: time.Now()}.Context(t.Context()), place, "{}"))
-		require.ErrorIs(t, err, client.ErrKeyExpired)
+		err = failsWith(t, transport, post(client.Intent{Key: "k", Expires: time.Now()}.Context(t.Context()), place, "{}"), client.ErrKeyExpired)
 		require.NotErrorIs(t, err, client.ErrOutcomeUnknown)
 		require.Len(t, base.requests(), 2)
 	})
@@ -257,8 +255,7 @@ func TestIntentThatIsTooOldIsNotSent(t *testing.T) {
 	transport := newTransport(t, base, client.WithTTL(time.Hour))
 	old := client.Intent{Key: "k", Since: time.Now().Add(-time.Hour), Resumed: true}
 	body := &countedBody{Reader: once("{}")}
-	_, err := send(transport, request(old.Context(t.Context()), "POST", place, body))
-	require.ErrorIs(t, err, client.ErrKeyExpired)
+	err := failsWith(t, transport, request(old.Context(t.Context()), "POST", place, body), client.ErrKeyExpired)
 	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
 	require.Equal(t, client.ReasonTTL, failure(t, err).Reason)
 	require.Empty(t, base.requests())

@@ -216,10 +216,17 @@ func answered(t testing.TB, transport http.RoundTripper, r *http.Request) reply 
 }
 
 // fails sends a request that must end with an error.
-func fails(t testing.TB, transport http.RoundTripper, r *http.Request, want error) {
+func fails(t testing.TB, transport http.RoundTripper, r *http.Request, want error, message ...any) {
+	t.Helper()
+	_ = failsWith(t, transport, r, want, message...)
+}
+
+// failsWith is fails, and returns the error.
+func failsWith(t testing.TB, transport http.RoundTripper, r *http.Request, want error, message ...any) error {
 	t.Helper()
 	_, err := send(transport, r)
-	require.ErrorIs(t, err, want)
+	require.ErrorIs(t, err, want, message...)
+	return err
 }
 
 // failure returns the *client.Error in err.

@@ -146,16 +146,14 @@ func TestKeysThatCannotBeSentAreRefused(t *testing.T) {
 	for _, key := range []string{"", " ", "a,b", "a;b", "k\u00e4se", `"half`, fmt.Sprintf("%0256d", 1)} {
 		base := answering(answer{status: 200})
 		r := post(client.WithKey(t.Context(), key), place, "{}")
-		_, err := send(newTransport(t, base), r)
-		require.ErrorIs(t, err, client.ErrKeyInvalid, "%q", key)
+		fails(t, newTransport(t, base), r, client.ErrKeyInvalid, "%q", key)
 		require.Empty(t, base.requests())
 	}
 	for _, values := range [][]string{{}, {""}, {"a", "b"}} {
 		base := answering(answer{status: 200})
 		r := post(t.Context(), place, "{}")
 		r.Header[keyField] = values
-		_, err := send(newTransport(t, base), r)
-		require.ErrorIs(t, err, client.ErrKeyInvalid, "%q", values)
+		fails(t, newTransport(t, base), r, client.ErrKeyInvalid, "%q", values)
 		require.Empty(t, base.requests())
 	}
 }

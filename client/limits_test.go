@@ -76,8 +76,7 @@ func TestBreakerThatRefusesEndsTheCall(t *testing.T) {
 		base := answering(answer{status: 200})
 		body := &countedBody{Reader: once("{}")}
 		r.Body, r.GetBody = body, nil
-		_, err := send(newTransport(t, base, client.WithBreaker(&breaker{refuse: true})), r)
-		require.ErrorIs(t, err, errOpen, name)
+		err := failsWith(t, newTransport(t, base, client.WithBreaker(&breaker{refuse: true})), r, errOpen, name)
 		require.NotErrorIs(t, err, client.ErrOutcomeUnknown, name)
 		require.Empty(t, base.requests(), name)
 		require.True(t, body.closed.Load(), name)
@@ -91,8 +90,7 @@ func TestBreakerThatOpensInBetween(t *testing.T) {
 		b.refuse = true
 		return nil, errors.New("reset")
 	}})
-	_, err := send(newTransport(t, base, client.WithBreaker(b), quick), post(context.Background(), place, "{}"))
-	require.ErrorIs(t, err, errOpen)
+	err := failsWith(t, newTransport(t, base, client.WithBreaker(b), quick), post(context.Background(), place, "{}"), errOpen)
 	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
 	e := failure(t, err)
 	require.Equal(t, client.ReasonBreaker, e.Reason)

@@ -222,8 +222,7 @@ func TestRefusalUnderAnErrorWriterIsHeard(t *testing.T) {
 			require.True(t, once.Load(), "the second was to find the first in flight")
 			require.EqualValues(t, 1, runs.Load())
 
-			_, err = send(newTransport(t, base, quick), post(client.WithKey(t.Context(), "k"), s.URL, "other"))
-			require.ErrorIs(t, err, client.ErrKeyReused)
+			err = failsWith(t, newTransport(t, base, quick), post(client.WithKey(t.Context(), "k"), s.URL, "other"), client.ErrKeyReused)
 			require.NotErrorIs(t, err, client.ErrOutcomeUnknown)
 		})
 	}
@@ -260,8 +259,7 @@ func TestReusedKeyAfterAnEarlierAttemptIsUnknown(t *testing.T) {
 	requireUnknown(err)
 
 	e := client.Intent{Key: failure(t, err).Key, Since: time.Now()}
-	_, err = send(transport, post(e.Context(t.Context()), s.URL, "at 2 pm"))
-	require.ErrorIs(t, err, client.ErrKeyReused)
+	err = failsWith(t, transport, post(e.Context(t.Context()), s.URL, "at 2 pm"), client.ErrKeyReused)
 	require.NotErrorIs(t, err, client.ErrOutcomeUnknown, "this process has sent nothing else")
 	e.Resumed = true
 	_, err = send(transport, post(e.Context(t.Context()), s.URL, "at 2 pm"))
@@ -293,8 +291,7 @@ func TestErrorHasTheEvidence(t *testing.T) {
 	e := new(events)
 	transport := newTransport(t, base, quick, client.WithObserver(e.observe), client.WithLogger(slog.New(slog.NewTextHandler(&logged, nil))))
 	before := time.Now()
-	_, err := send(transport, post(client.WithKey(t.Context(), "secret-key"), place, "{}"))
-	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+	err := failsWith(t, transport, post(client.WithKey(t.Context(), "secret-key"), place, "{}"), client.ErrOutcomeUnknown)
 	f := failure(t, err)
 	require.Equal(t, "secret-key", f.Key)
 	require.Equal(t, client.ReasonAttempts, f.Reason)
@@ -349,8 +346,7 @@ func TestUnreadableRecordIsNotAnExecutedRequest(t *testing.T) {
 		w.Header().Set(problem.Header, string(problem.AnswerUnreadable))
 		w.WriteHeader(http.StatusInternalServerError)
 	}))
-	_, err := send(newTransport(t, newBase(t), quick), post(client.WithKey(t.Context(), "k"), s.URL, "body"))
-	require.ErrorIs(t, err, client.ErrHeld)
+	err := failsWith(t, newTransport(t, newBase(t), quick), post(client.WithKey(t.Context(), "k"), s.URL, "body"), client.ErrHeld)
 	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
 	require.NotErrorIs(t, err, client.ErrAnswerLost)
 }

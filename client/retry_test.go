@@ -131,8 +131,7 @@ func TestNoRetryThatWouldComeTooLate(t *testing.T) {
 			defer cancel()
 			base := answering(answer{status: 503, header: map[string]string{"Retry-After": c.after}})
 			start := time.Now()
-			_, err := send(newTransport(t, base, append(c.opts, quick)...), post(ctx, place, "{}"))
-			require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+			err := failsWith(t, newTransport(t, base, append(c.opts, quick)...), post(ctx, place, "{}"), client.ErrOutcomeUnknown)
 			e := failure(t, err)
 			require.Equal(t, c.reason, e.Reason)
 			require.Equal(t, c.reason == client.ReasonTTL, errors.Is(err, client.ErrKeyExpired))
@@ -159,8 +158,7 @@ func TestInFlightIsWaitedForUntilTheDeadline(t *testing.T) {
 
 		end = time.Now().Add(time.Hour)
 		start := time.Now()
-		_, err := send(transport, post(t.Context(), place, "{}"))
-		require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+		err := failsWith(t, transport, post(t.Context(), place, "{}"), client.ErrOutcomeUnknown)
 		e := failure(t, err)
 		require.Equal(t, client.ReasonTimeout, e.Reason)
 		require.Equal(t, problem.InFlight, e.Problem.Code)
@@ -196,8 +194,7 @@ func TestContextEndsTheCall(t *testing.T) {
 func TestNothingIsSentUnderAContextThatHasEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := send(newTransport(t, newBase(t)), post(ctx, "http://127.0.0.1:1/", "{}"))
-	require.ErrorIs(t, err, context.Canceled)
+	err := failsWith(t, newTransport(t, newBase(t)), post(ctx, "http://127.0.0.1:1/", "{}"), context.Canceled)
 	require.NotErrorIs(t, err, client.ErrOutcomeUnknown)
 }
 
@@ -211,8 +208,7 @@ func TestAttemptThatFallsSilentIsGivenUp(t *testing.T) {
 
 		base = answering(silent)
 		start = time.Now()
-		_, err := send(newTransport(t, base), post(t.Context(), place, "{}"))
-		require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+		err := failsWith(t, newTransport(t, base), post(t.Context(), place, "{}"), client.ErrOutcomeUnknown)
 		require.Equal(t, time.Minute, time.Since(start), "the last attempt ends at the deadline")
 		require.NotErrorIs(t, err, context.DeadlineExceeded, "it is not the caller's")
 	})
@@ -290,8 +286,7 @@ func TestNoAttemptAfterALongSleep(t *testing.T) {
 					time.Sleep(c.sleep)
 				}
 			})
-			_, err := send(newTransport(t, base, suspended, client.WithTimeout(48*time.Hour)), post(t.Context(), place, "{}"))
-			require.ErrorIs(t, err, c.want)
+			err := failsWith(t, newTransport(t, base, suspended, client.WithTimeout(48*time.Hour)), post(t.Context(), place, "{}"), c.want)
 			require.Equal(t, reason, failure(t, err).Reason)
 			require.Len(t, base.requests(), 1)
 		})

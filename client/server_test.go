@@ -39,8 +39,7 @@ func TestServerThatIgnoresKeysHasOneEffect(t *testing.T) {
 			"chosen key": post(client.WithKey(t.Context(), "k"), place, "{}"),
 		} {
 			base := answering(a, answer{status: 201})
-			_, err := send(newStranger(t, base, quick), r)
-			require.ErrorIs(t, err, client.ErrOutcomeUnknown, "%s, %s", name, body)
+			err := failsWith(t, newStranger(t, base, quick), r, client.ErrOutcomeUnknown, "%s, %s", name, body)
 			require.Equal(t, client.ReasonUnproven, failure(t, err).Reason)
 			require.NotEmpty(t, failure(t, err).Key)
 			base.requireOneKey(t, 1)
