@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 
+	"example.com/idempotency/internal/pagetest"
+
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency/client"
@@ -31,8 +33,7 @@ import (
 // tableOf returns the cells of the table in docs/reference/client.md whose head begins with some text.
 func tableOf(t *testing.T, head string) [][]string {
 	t.Helper()
-	doc, err := os.ReadFile("../docs/reference/client.md")
-	require.NoError(t, err)
+	doc := pagetest.File(t, "../docs/reference/client.md")
 	_, table, ok := strings.Cut(string(doc), "\n| "+head+" |")
 	require.True(t, ok, head)
 	table, _, _ = strings.Cut(table, "\n\n")
@@ -226,8 +227,7 @@ func replayed(a answer) answer {
 
 // The page shows lines of the example that compiles.
 func TestPageShowsTheExample(t *testing.T) {
-	page, err := os.ReadFile("../docs/reference/client.md")
-	require.NoError(t, err)
+	page := pagetest.File(t, "../docs/reference/client.md")
 	example, err := os.ReadFile("example_test.go")
 	require.NoError(t, err)
 	_, snippet, ok := strings.Cut(string(page), "```go\ntransport, err")

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"example.com/idempotency/internal/pagetest"
+
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -148,8 +150,7 @@ func TestDoctorOfAnAccount(t *testing.T) {
 	if server.Before(t, "7.0") {
 		t.Skip("this server has no ACL DRYRUN")
 	}
-	page, err := os.ReadFile("../../docs/how-to/redis.md")
-	require.NoError(t, err)
+	page := pagetest.File(t, "../../docs/how-to/redis.md")
 	var rights []any
 	for word := range strings.FieldsSeq(regexp.MustCompile(`ACL SETUSER .*`).FindString(string(page))) {
 		rights = append(rights, word)

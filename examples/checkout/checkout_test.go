@@ -6,11 +6,12 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"example.com/idempotency/internal/pagetest"
 
 	"github.com/stretchr/testify/require"
 
@@ -160,8 +161,7 @@ var crashTable = []crashCase{
 // tables.
 func documented(t *testing.T, table int, row string) []string {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/how-to/steps.md")
-	require.NoError(t, err)
+	page := pagetest.File(t, "../../docs/how-to/steps.md")
 	tables := strings.Split(string(page), "\n| killed |")
 	require.Len(t, tables, 3)
 	for line := range strings.Lines(tables[1+table]) {

@@ -11,7 +11,6 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,6 +18,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"example.com/idempotency/internal/pagetest"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
@@ -153,8 +154,7 @@ func instruments(t *testing.T) []string {
 
 func read(t *testing.T, name string) string {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join("../..", name))
-	require.NoError(t, err)
+	b := pagetest.File(t, filepath.Join("../..", name))
 	return string(b)
 }
 

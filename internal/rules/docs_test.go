@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"example.com/idempotency/internal/pagetest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -86,8 +88,7 @@ func TestDocs(t *testing.T) {
 	if *write {
 		require.NoError(t, os.WriteFile(docs, []byte(b.String()), 0o600))
 	}
-	got, err := os.ReadFile(docs)
-	require.NoError(t, err)
+	got := pagetest.File(t, docs)
 	assert.Equal(t, string(got), b.String(), "docs/reference/rules.md does not have these tables: go test ./internal/rules -run Docs -write")
 }
 

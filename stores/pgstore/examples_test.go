@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"example.com/idempotency/internal/pagetest"
+
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency/stores/pgstore"
@@ -75,8 +77,7 @@ func TestTutorialShowsWhatHappens(t *testing.T) {
 	if err != nil {
 		t.Skip("curl is not installed")
 	}
-	page, err := os.ReadFile("../../docs/tutorials/postgres.md")
-	require.NoError(t, err)
+	page := pagetest.File(t, "../../docs/tutorials/postgres.md")
 	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```.*?```text\n(.*?)```").FindSubmatch(page)
 	require.Len(t, blocks, 3)
 
@@ -97,8 +98,7 @@ func TestTutorialIsAProgram(t *testing.T) {
 	t.Parallel()
 	var program strings.Builder
 	for _, page := range []string{"tutorials/postgres.md", "how-to/postgres-operations.md"} {
-		text, err := os.ReadFile("../../docs/" + page)
-		require.NoError(t, err)
+		text := pagetest.File(t, "../../docs/"+page)
 		for _, block := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 			if page == "tutorials/postgres.md" || strings.HasPrefix(block[1], "// sweep ") {
 				program.WriteString(block[1])

@@ -16,6 +16,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"example.com/idempotency/internal/pagetest"
+
 	"example.com/idempotency/internal/guardtest"
 
 	"github.com/stretchr/testify/require"
@@ -43,8 +45,7 @@ func bare(to string) error {
 // cpu returns the processor time of a child so far, in hundredths of a second.
 func cpu(t *testing.T, p *process) int {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
-	require.NoError(t, err)
+	text := pagetest.File(t, fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
 	_, after, _ := strings.Cut(string(text), ") ")
 	fields := strings.Fields(after)
 	user, err := strconv.Atoi(fields[11])
