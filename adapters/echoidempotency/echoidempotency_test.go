@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
-	"strings"
 	"testing"
 
 	"github.com/labstack/echo/v5"
@@ -46,21 +44,11 @@ func ExampleMiddleware() {
 	}, echoidempotency.Middleware(guard))
 
 	for range 2 {
-		fmt.Println(post(e, "/charges"))
+		fmt.Println(frametest.Alice(e, "/charges"))
 	}
 	// Output:
 	// 402 {"message":"declined in attempt 1"} replayed: false
 	// 402 {"message":"declined in attempt 1"} replayed: true
-}
-
-// post sends alice's request, always with the same key.
-func post(h http.Handler, path string) string {
-	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(`{"amount":100}`))
-	r.SetBasicAuth("alice", "alice's password")
-	r.Header.Set("Idempotency-Key", "order-1")
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	return fmt.Sprint(w.Code, " ", strings.TrimSpace(w.Body.String()), " replayed: ", w.Header().Get("Idempotent-Replayed") == "true")
 }
 
 // A handler fails after the first byte, by an error or a panic inside of a recovery. The outcome of the run is unknown.
