@@ -175,9 +175,7 @@ func TestMemoryStoreBoundsFurtherAttempts(t *testing.T) {
 	for _, tenant := range []uint64{0, 1} {
 		for _, lapse := range []bool{true, false} {
 			for _, answer := range []int{0, 8 << 10} {
-				t.Run(fmt.Sprintf("tenant %d, lapse %t, answer %d", tenant, lapse, answer), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) { boundsFurtherAttempts(t, tenant, lapse, answer) })
-				})
+				guardtest.Bubble(t, fmt.Sprintf("tenant %d, lapse %t, answer %d", tenant, lapse, answer), func(t *testing.T) { boundsFurtherAttempts(t, tenant, lapse, answer) })
 			}
 		}
 	}

@@ -40,7 +40,7 @@ func TestStoreThatIsResetIsToldOf(t *testing.T) {
 		want    []string // what the events say
 		age     time.Duration
 	}
-	guardtest.Each(t, map[string]row{
+	guardtest.EachInBubble(t, map[string]row{
 		"nothing": {func(*testing.T, *listed) {}, nil, 0},
 		"emptied": {func(t *testing.T, st *listed) { unmark(t, st) }, []string{"the store was empty at 2000-01-01 00:31 UTC; keys from before that run again"}, 0},
 		"emptied, and another process has marked it": {func(t *testing.T, st *listed) {
@@ -65,21 +65,19 @@ func TestStoreThatIsResetIsToldOf(t *testing.T) {
 			"the store was empty at 2000-01-01 00:33 UTC; keys from before that run again",
 		}, 0},
 	}, func(t *testing.T, c row) {
-		synctest.Test(t, func(t *testing.T) {
-			st := newListed()
-			d := newDesk(t, st).reconcile(t)
-			time.Sleep(30 * time.Second)
-			ticks(30)
-			c.happens(t, st)
-			ticks(3)
-			var said []string
-			for _, e := range d.only(event.StoreReset) {
-				said = append(said, e.Err.Error()[len("idempotency: "):])
-				require.Equal(t, c.age, e.Age)
-			}
-			require.Equal(t, c.want, said)
-			require.Empty(t, d.only(event.StoreError))
-		})
+		st := newListed()
+		d := newDesk(t, st).reconcile(t)
+		time.Sleep(30 * time.Second)
+		ticks(30)
+		c.happens(t, st)
+		ticks(3)
+		var said []string
+		for _, e := range d.only(event.StoreReset) {
+			said = append(said, e.Err.Error()[len("idempotency: "):])
+			require.Equal(t, c.age, e.Age)
+		}
+		require.Equal(t, c.want, said)
+		require.Empty(t, d.only(event.StoreError))
 	})
 }
 
@@ -109,31 +107,29 @@ func TestUnreadableMarkIsToldOf(t *testing.T) {
 		fault guardtest.Fault
 		want  event.Kind
 	}
-	guardtest.Each(t, map[string]row{
+	guardtest.EachInBubble(t, map[string]row{
 		"the store refuses to read it": {"get-own", guardtest.Refuse, event.StoreError},
 		"it is corrupt":                {"get-own", corrupt, event.Corrupt},
 		"the store refuses to make it": {"claim", guardtest.Refuse, event.StoreError},
 		"it cannot be completed":       {"complete", guardtest.Refuse, event.StoreError},
 	}, func(t *testing.T, c row) {
-		synctest.Test(t, func(t *testing.T) {
-			st := newListed()
-			st.On(c.call, guardtest.Always(c.fault))
-			d := newDesk(t, st)
-			require.ErrorContains(t, d.Check(t.Context()), "the mark of the store's birth cannot be read or made")
-			require.Empty(t, d.All(), "the caller of Check has the error")
-			d.reconcile(t)
-			ticks(3)
-			require.Equal(t, 1, d.Count(c.want), "told once")
-			require.Len(t, d.All(), 1)
-			require.Equal(t, []any{"birth", intent.BirthMark}, []any{d.All()[0].Op, d.All()[0].Record})
+		st := newListed()
+		st.On(c.call, guardtest.Always(c.fault))
+		d := newDesk(t, st)
+		require.ErrorContains(t, d.Check(t.Context()), "the mark of the store's birth cannot be read or made")
+		require.Empty(t, d.All(), "the caller of Check has the error")
+		d.reconcile(t)
+		ticks(3)
+		require.Equal(t, 1, d.Count(c.want), "told once")
+		require.Len(t, d.All(), 1)
+		require.Equal(t, []any{"birth", intent.BirthMark}, []any{d.All()[0].Op, d.All()[0].Record})
 
-			st.On(c.call, nil)
-			ticks(1)
-			require.NoError(t, d.Check(t.Context()))
-			st.On("get-own", guardtest.Always(guardtest.Refuse))
-			ticks(3)
-			require.Len(t, d.All(), 2, "told again")
-		})
+		st.On(c.call, nil)
+		ticks(1)
+		require.NoError(t, d.Check(t.Context()))
+		st.On("get-own", guardtest.Always(guardtest.Refuse))
+		ticks(3)
+		require.Len(t, d.All(), 2, "told again")
 	})
 }
 

@@ -94,31 +94,27 @@ func TestTombstoneTellsWhatARecordWas(t *testing.T) {
 	for state, status := range map[store.State]int{
 		store.Completed: http.StatusCreated, store.Held: http.StatusInternalServerError, store.Released: http.StatusTooManyRequests,
 	} {
-		t.Run(state.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := newLeft(t, status)
-				require.NoError(t, l.forget(t, ada))
-				time.Sleep(30*24*time.Hour - time.Second)
-				was := l.forgotten(t)
-				require.NotNil(t, was)
-				require.Equal(t, []any{state, 1, "POST /charges", time.Minute, time.Second}, []any{was.State, was.Attempt, was.Route, was.Age, was.TTL})
-				require.Equal(t, state.String(), was.Decisions[0].From)
-				require.Equal(t, []string{"ada"}, actors(was))
-				require.Equal(t, []any{idempotency.Key{Record: was.Record}, "", 0, int64(0)}, []any{was.Key, was.ID, was.Status, was.Size})
-				time.Sleep(time.Second)
-				require.Nil(t, l.forgotten(t))
-			})
+		guardtest.Bubble(t, state.String(), func(t *testing.T) {
+			l := newLeft(t, status)
+			require.NoError(t, l.forget(t, ada))
+			time.Sleep(30*24*time.Hour - time.Second)
+			was := l.forgotten(t)
+			require.NotNil(t, was)
+			require.Equal(t, []any{state, 1, "POST /charges", time.Minute, time.Second}, []any{was.State, was.Attempt, was.Route, was.Age, was.TTL})
+			require.Equal(t, state.String(), was.Decisions[0].From)
+			require.Equal(t, []string{"ada"}, actors(was))
+			require.Equal(t, []any{idempotency.Key{Record: was.Record}, "", 0, int64(0)}, []any{was.Key, was.ID, was.Status, was.Size})
+			time.Sleep(time.Second)
+			require.Nil(t, l.forgotten(t))
 		})
 	}
-	guardtest.Each(t, map[string]time.Duration{"none": 0, "less than none": -1}, func(t *testing.T, d time.Duration) {
-		synctest.Test(t, func(t *testing.T) {
-			l := newLeft(t, http.StatusCreated, idempotency.WithTombstones(d))
-			claims := l.listed.Count("claim")
-			require.NoError(t, l.forget(t, ada))
-			require.Equal(t, claims, l.listed.Count("claim"))
-			require.Nil(t, l.forgotten(t))
-			require.Empty(t, guardtest.List(t, l.inspected, store.Query{}))
-		})
+	guardtest.EachInBubble(t, map[string]time.Duration{"none": 0, "less than none": -1}, func(t *testing.T, d time.Duration) {
+		l := newLeft(t, http.StatusCreated, idempotency.WithTombstones(d))
+		claims := l.listed.Count("claim")
+		require.NoError(t, l.forget(t, ada))
+		require.Equal(t, claims, l.listed.Count("claim"))
+		require.Nil(t, l.forgotten(t))
+		require.Empty(t, guardtest.List(t, l.inspected, store.Query{}))
 	})
 }
 
@@ -199,52 +195,48 @@ func TestForgettingWithoutATombstone(t *testing.T) {
 		fault guardtest.Fault
 		want  error // nil if the record is removed
 	}
-	guardtest.Each(t, map[string]row{
+	guardtest.EachInBubble(t, map[string]row{
 		"the store is away when it is read": {"get-answer", guardtest.Refuse, guardtest.ErrDown},
 		"the store is away when it is made": {"claim", guardtest.Refuse, guardtest.ErrDown},
 		"the store is away when it is done": {"complete", guardtest.Refuse, guardtest.ErrDown},
 		"the store is full":                 {"claim", full, nil},
 		"one that was there is corrupt":     {"get-answer", corrupt, nil},
 	}, func(t *testing.T, c row) {
-		synctest.Test(t, func(t *testing.T) {
-			l := newLeft(t, http.StatusCreated)
-			l.On(c.call, guardtest.Always(c.fault))
-			err := l.forget(t, ada)
-			l.On(c.call, nil)
-			if c.want != nil {
-				require.ErrorIs(t, err, c.want)
-				l.look(t)
-				time.Sleep(10 * time.Second) // the lease of the one that was begun
-				require.NoError(t, l.forget(t, ada))
-				require.Equal(t, []string{"ada"}, actors(l.forgotten(t)))
-				return
+		l := newLeft(t, http.StatusCreated)
+		l.On(c.call, guardtest.Always(c.fault))
+		err := l.forget(t, ada)
+		l.On(c.call, nil)
+		if c.want != nil {
+			require.ErrorIs(t, err, c.want)
+			l.look(t)
+			time.Sleep(10 * time.Second) // the lease of the one that was begun
+			require.NoError(t, l.forget(t, ada))
+			require.Equal(t, []string{"ada"}, actors(l.forgotten(t)))
+			return
+		}
+		require.NoError(t, err)
+		gone := l.forgotten(t)
+		require.Equal(t, c.call == "claim", gone == nil)
+		told := 0
+		for _, e := range l.All() {
+			if e.Kind == event.StoreError && e.Op == "tombstone" && errors.Is(e.Err, store.ErrFull) {
+				told++
 			}
-			require.NoError(t, err)
-			gone := l.forgotten(t)
-			require.Equal(t, c.call == "claim", gone == nil)
-			told := 0
-			for _, e := range l.All() {
-				if e.Kind == event.StoreError && e.Op == "tombstone" && errors.Is(e.Err, store.ErrFull) {
-					told++
-				}
-			}
-			require.Equal(t, c.call == "claim", told == 1)
-		})
+		}
+		require.Equal(t, c.call == "claim", told == 1)
 	})
 }
 
 // A call whose reply was lost is repeated. Nobody knew whether the record was removed, and it is told once.
 func TestRepeatedForgettingCountsOnce(t *testing.T) {
-	guardtest.Each(t, map[string]guardtest.Fault{"it was not removed": guardtest.Refuse, "it was removed": guardtest.LoseReply}, func(t *testing.T, fault guardtest.Fault) {
-		synctest.Test(t, func(t *testing.T) {
-			l := newLeft(t, http.StatusCreated)
-			seen := l.look(t).Seen()
-			l.On("forget", guardtest.Always(fault))
-			require.ErrorIs(t, l.Forget(t.Context(), l.key, seen, ada), guardtest.ErrDown)
-			l.On("forget", nil)
-			require.NoError(t, l.Forget(t.Context(), l.key, seen, ada))
-			require.Equal(t, []string{"ada"}, actors(l.forgotten(t)))
-		})
+	guardtest.EachInBubble(t, map[string]guardtest.Fault{"it was not removed": guardtest.Refuse, "it was removed": guardtest.LoseReply}, func(t *testing.T, fault guardtest.Fault) {
+		l := newLeft(t, http.StatusCreated)
+		seen := l.look(t).Seen()
+		l.On("forget", guardtest.Always(fault))
+		require.ErrorIs(t, l.Forget(t.Context(), l.key, seen, ada), guardtest.ErrDown)
+		l.On("forget", nil)
+		require.NoError(t, l.Forget(t.Context(), l.key, seen, ada))
+		require.Equal(t, []string{"ada"}, actors(l.forgotten(t)))
 	})
 }
 

@@ -104,29 +104,27 @@ func TestLeaseIsLostWhenTheStoreStaysAway(t *testing.T) {
 		},
 	} {
 		for _, lease := range []time.Duration{100 * time.Millisecond, 3 * time.Second, guardtest.LeaseTime, time.Hour} {
-			t.Run(name+" "+lease.String(), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					sure := lease - lease/10
-					p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						op, _ := idempotency.FromContext(r.Context())
-						start := time.Now()
-						time.Sleep(sure - time.Nanosecond)
-						assert.True(t, op.Valid(), "lost before its time")
-						assert.NoError(t, r.Context().Err(), "lost before its time")
-						time.Sleep(time.Nanosecond)
-						assert.False(t, op.Valid(), "valid in the last tenth of the lease")
-						<-r.Context().Done()
-						assert.LessOrEqual(t, time.Since(start), sure+time.Millisecond, "cancelled after")
-						assert.ErrorIs(t, context.Cause(r.Context()), idempotency.ErrLeaseLost)
-						w.WriteHeader(http.StatusServiceUnavailable)
-					}), idempotency.WithLease(lease))
-					end := time.Now().Add(sure)
-					p.Store.On("renew", func(int) guardtest.Fault { return f(time.Until(end)) })
-					require.Equal(t, http.StatusServiceUnavailable, p.Do(t, guardtest.Call{Key: "k"}).Status)
-					synctest.Wait() // the event comes after the cancellation
-					require.Contains(t, p.Events.Kinds(), event.LeaseLost)
-					p.RequireQuiet(t)
-				})
+			guardtest.Bubble(t, name+" "+lease.String(), func(t *testing.T) {
+				sure := lease - lease/10
+				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					op, _ := idempotency.FromContext(r.Context())
+					start := time.Now()
+					time.Sleep(sure - time.Nanosecond)
+					assert.True(t, op.Valid(), "lost before its time")
+					assert.NoError(t, r.Context().Err(), "lost before its time")
+					time.Sleep(time.Nanosecond)
+					assert.False(t, op.Valid(), "valid in the last tenth of the lease")
+					<-r.Context().Done()
+					assert.LessOrEqual(t, time.Since(start), sure+time.Millisecond, "cancelled after")
+					assert.ErrorIs(t, context.Cause(r.Context()), idempotency.ErrLeaseLost)
+					w.WriteHeader(http.StatusServiceUnavailable)
+				}), idempotency.WithLease(lease))
+				end := time.Now().Add(sure)
+				p.Store.On("renew", func(int) guardtest.Fault { return f(time.Until(end)) })
+				require.Equal(t, http.StatusServiceUnavailable, p.Do(t, guardtest.Call{Key: "k"}).Status)
+				synctest.Wait() // the event comes after the cancellation
+				require.Contains(t, p.Events.Kinds(), event.LeaseLost)
+				p.RequireQuiet(t)
 			})
 		}
 	}
@@ -136,14 +134,12 @@ func TestLeaseIsLostWhenTheStoreStaysAway(t *testing.T) {
 // shorter than the time that is left.
 func TestLeaseIsKeptWhenTheStoreComesBackInTime(t *testing.T) {
 	for _, lease := range []time.Duration{100 * time.Millisecond, 3 * time.Second, 6 * time.Second, guardtest.LeaseTime, time.Hour} {
-		t.Run(lease.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(2*lease, "done"), idempotency.WithLease(lease))
-				p.Store.On("renew", guardtest.Always(guardtest.Refuse))
-				time.AfterFunc(lease-lease/10-lease/20, p.Store.Heal)
-				require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "k"}).Body)
-				require.NotContains(t, p.Events.Kinds(), event.LeaseLost)
-			})
+		guardtest.Bubble(t, lease.String(), func(t *testing.T) {
+			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(2*lease, "done"), idempotency.WithLease(lease))
+			p.Store.On("renew", guardtest.Always(guardtest.Refuse))
+			time.AfterFunc(lease-lease/10-lease/20, p.Store.Heal)
+			require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "k"}).Body)
+			require.NotContains(t, p.Events.Kinds(), event.LeaseLost)
 		})
 	}
 }
@@ -157,26 +153,24 @@ func TestSureTimeIsCountedFromSending(t *testing.T) {
 		return err
 	}
 	for op, sent := range map[string]time.Duration{"claim": 0, "renew": guardtest.LeaseTime / 3} {
-		t.Run(op, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				end := time.Now().Add(sent + guardtest.LeaseTime - guardtest.LeaseTime/10)
-				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					op, _ := idempotency.FromContext(r.Context())
-					w.WriteHeader(http.StatusCreated)
-					time.Sleep(time.Until(end) - time.Nanosecond)
-					assert.True(t, op.Valid(), "lost before its time")
-					time.Sleep(time.Nanosecond)
-					assert.False(t, op.Valid(), "valid in the last tenth of the lease")
-				}))
-				p.Store.On("renew", guardtest.Always(guardtest.Refuse))
-				p.Store.On(op, func(n int) guardtest.Fault {
-					if n == 1 {
-						return slow
-					}
-					return guardtest.Refuse
-				})
-				require.Equal(t, http.StatusCreated, p.Do(t, guardtest.Call{Key: "k"}).Status)
+		guardtest.Bubble(t, op, func(t *testing.T) {
+			end := time.Now().Add(sent + guardtest.LeaseTime - guardtest.LeaseTime/10)
+			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				op, _ := idempotency.FromContext(r.Context())
+				w.WriteHeader(http.StatusCreated)
+				time.Sleep(time.Until(end) - time.Nanosecond)
+				assert.True(t, op.Valid(), "lost before its time")
+				time.Sleep(time.Nanosecond)
+				assert.False(t, op.Valid(), "valid in the last tenth of the lease")
+			}))
+			p.Store.On("renew", guardtest.Always(guardtest.Refuse))
+			p.Store.On(op, func(n int) guardtest.Fault {
+				if n == 1 {
+					return slow
+				}
+				return guardtest.Refuse
 			})
+			require.Equal(t, http.StatusCreated, p.Do(t, guardtest.Call{Key: "k"}).Status)
 		})
 	}
 }

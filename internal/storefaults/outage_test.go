@@ -59,9 +59,7 @@ func TestOutageUnderHoldHoldsNothing(t *testing.T) {
 			require.Eventually(t, func() bool { return b.Attempt(t, guardtest.Call{Key: "k"}).Body == "done" },
 				guardtest.Patience, 10*time.Millisecond, "a key is held of which nothing ever ran")
 		}
-		t.Run("memory/"+name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { holdsNothing(t, idempotency.NewMemoryStore(), time.Sleep) })
-		})
+		guardtest.Bubble(t, "memory/"+name, func(t *testing.T) { holdsNothing(t, idempotency.NewMemoryStore(), time.Sleep) })
 		t.Run("redis/"+name, func(t *testing.T) {
 			b := guardtest.RedisBackends["miniredis"](t)
 			holdsNothing(t, guardtest.RedisStore(t, guardtest.PatientRedisClient(t, b.Addrs...)),
@@ -83,37 +81,35 @@ func TestOutageLongerThanTheLease(t *testing.T) {
 		idempotency.Rerun: {2, "charge 2", "charge 2"},
 		idempotency.Hold:  {1, "", "charge 1"},
 	} {
-		t.Run(recovery.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
-					time.Sleep(time.Second)
-					_, _ = fmt.Fprint(w, "charge ", run)
-				}}
-				shared, call := idempotency.NewMemoryStore(), guardtest.Call{Key: "k"}
-				a := guardtest.NewProcess(t, shared, h, idempotency.WithRecovery(recovery))
-				b := guardtest.NewProcess(t, shared, h, idempotency.WithRecovery(recovery))
-				done := a.Start(t, call)
-				synctest.Wait()
-				a.Store.Fail(guardtest.Refuse)
-				require.Equal(t, "charge 1", (<-done).Body)
+		guardtest.Bubble(t, recovery.String(), func(t *testing.T) {
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
+				time.Sleep(time.Second)
+				_, _ = fmt.Fprint(w, "charge ", run)
+			}}
+			shared, call := idempotency.NewMemoryStore(), guardtest.Call{Key: "k"}
+			a := guardtest.NewProcess(t, shared, h, idempotency.WithRecovery(recovery))
+			b := guardtest.NewProcess(t, shared, h, idempotency.WithRecovery(recovery))
+			done := a.Start(t, call)
+			synctest.Wait()
+			a.Store.Fail(guardtest.Refuse)
+			require.Equal(t, "charge 1", (<-done).Body)
 
-				time.Sleep(40 * time.Second)
-				got := b.Do(t, call) // the store is back, and a has not tried again yet
-				if want.atOnce == "" {
-					guardtest.RequireProblem(t, got, http.StatusConflict, problem.OutcomeUnknown)
-				} else {
-					require.Equal(t, want.atOnce, got.Body)
-				}
-				a.Store.Heal()
-				time.Sleep(2 * time.Second)
-				for _, p := range []*guardtest.Process{a, b} {
-					got := p.Do(t, call)
-					require.True(t, got.Replayed())
-					require.Equal(t, want.recorded, got.Body)
-				}
-				require.Equal(t, want.runs, h.Runs.Load())
-				require.Equal(t, want.runs > 1, a.Events.Count(event.Overtaken) > 0)
-			})
+			time.Sleep(40 * time.Second)
+			got := b.Do(t, call) // the store is back, and a has not tried again yet
+			if want.atOnce == "" {
+				guardtest.RequireProblem(t, got, http.StatusConflict, problem.OutcomeUnknown)
+			} else {
+				require.Equal(t, want.atOnce, got.Body)
+			}
+			a.Store.Heal()
+			time.Sleep(2 * time.Second)
+			for _, p := range []*guardtest.Process{a, b} {
+				got := p.Do(t, call)
+				require.True(t, got.Replayed())
+				require.Equal(t, want.recorded, got.Body)
+			}
+			require.Equal(t, want.runs, h.Runs.Load())
+			require.Equal(t, want.runs > 1, a.Events.Count(event.Overtaken) > 0)
 		})
 	}
 }
@@ -330,27 +326,25 @@ func TestOneHangingCallIsRepeatedInTime(t *testing.T) {
 		"hold":     {http.StatusBadGateway, guardtest.IsHeld},
 	}
 	for op, test := range tests {
-		t.Run(op, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store, seen := guardtest.NewStepFaultStore(), &guardtest.Events{}
-				store.On(op, guardtest.First(1, guardtest.Hang))
-				guard := guardtest.NewGuard(t, store, idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(seen.Observe))
-				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
-					if _, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil }); err != nil {
-						t.Error(err)
-					}
-					if test.status == http.StatusTooManyRequests { // the status alone would not outvote the step
-						guardtest.Op(r.Context()).SetOutcome(idempotency.NotExecuted)
-					}
-					w.WriteHeader(test.status)
-				}}
-				s := guardtest.ServeRecorder(t, guard.Handler(h))
-				start := time.Now()
-				require.Equal(t, test.status, s.Do(t, guardtest.Call{Key: "k"}).Status)
-				require.Less(t, time.Since(start), 1500*time.Millisecond)
-				require.Zero(t, seen.Count(event.RecordingDelayed))
-				guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, test.want)
-			})
+		guardtest.Bubble(t, op, func(t *testing.T) {
+			store, seen := guardtest.NewStepFaultStore(), &guardtest.Events{}
+			store.On(op, guardtest.First(1, guardtest.Hang))
+			guard := guardtest.NewGuard(t, store, idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(seen.Observe))
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+				if _, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil }); err != nil {
+					t.Error(err)
+				}
+				if test.status == http.StatusTooManyRequests { // the status alone would not outvote the step
+					guardtest.Op(r.Context()).SetOutcome(idempotency.NotExecuted)
+				}
+				w.WriteHeader(test.status)
+			}}
+			s := guardtest.ServeRecorder(t, guard.Handler(h))
+			start := time.Now()
+			require.Equal(t, test.status, s.Do(t, guardtest.Call{Key: "k"}).Status)
+			require.Less(t, time.Since(start), 1500*time.Millisecond)
+			require.Zero(t, seen.Count(event.RecordingDelayed))
+			guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, test.want)
 		})
 	}
 }

@@ -424,29 +424,27 @@ func TestAnswerThatWaitsKeepsItsMemory(t *testing.T) {
 func TestLostReplyOfAReleaseIsNoTakeover(t *testing.T) {
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusTemporaryRedirect, http.StatusInternalServerError} {
 		for name, length := range map[string]time.Duration{"has ended": 0, "in flight": time.Minute} {
-			t.Run(fmt.Sprint(status, " ", name), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					shared := idempotency.NewMemoryStore()
-					first := guardtest.NewProcess(t, shared, &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
-						w.WriteHeader(status)
-					}})
-					second := guardtest.NewProcess(t, shared, &guardtest.Counter{Handler: func(http.ResponseWriter, *http.Request, int64) {
-						time.Sleep(length)
-					}})
-					var retry <-chan guardtest.Reply
-					first.Store.On("release", guardtest.First(1, func(ctx context.Context, proceed func() error) error {
-						err := guardtest.LoseReply(ctx, proceed)
-						retry = second.Start(t, guardtest.Call{Key: "k"})
-						time.Sleep(10 * time.Millisecond)
-						return err
-					}))
-					require.Equal(t, status, first.Do(t, guardtest.Call{Key: "k"}).Status)
-					synctest.Wait()
-					require.Zero(t, first.Guard.Stats())
-					require.Zero(t, first.Events.Count(event.Overtaken))
-					require.Zero(t, first.Events.Count(event.LeaseLost))
-					require.Equal(t, http.StatusOK, (<-retry).Status)
-				})
+			guardtest.Bubble(t, fmt.Sprint(status, " ", name), func(t *testing.T) {
+				shared := idempotency.NewMemoryStore()
+				first := guardtest.NewProcess(t, shared, &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+					w.WriteHeader(status)
+				}})
+				second := guardtest.NewProcess(t, shared, &guardtest.Counter{Handler: func(http.ResponseWriter, *http.Request, int64) {
+					time.Sleep(length)
+				}})
+				var retry <-chan guardtest.Reply
+				first.Store.On("release", guardtest.First(1, func(ctx context.Context, proceed func() error) error {
+					err := guardtest.LoseReply(ctx, proceed)
+					retry = second.Start(t, guardtest.Call{Key: "k"})
+					time.Sleep(10 * time.Millisecond)
+					return err
+				}))
+				require.Equal(t, status, first.Do(t, guardtest.Call{Key: "k"}).Status)
+				synctest.Wait()
+				require.Zero(t, first.Guard.Stats())
+				require.Zero(t, first.Events.Count(event.Overtaken))
+				require.Zero(t, first.Events.Count(event.LeaseLost))
+				require.Equal(t, http.StatusOK, (<-retry).Status)
 			})
 		}
 	}

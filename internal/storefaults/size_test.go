@@ -102,20 +102,18 @@ func TestAnswerThatTheStoreDoesNotTakeIsNotKept(t *testing.T) {
 func TestAnswerOfAnySizeOutlivesAnOutage(t *testing.T) {
 	for name, away := range map[string]guardtest.Fault{"refused": guardtest.Refuse, "hanging": guardtest.Hang} {
 		for _, outage := range []time.Duration{time.Second, 3 * time.Second, 10 * time.Second, time.Minute} {
-			t.Run(name+" for "+outage.String(), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					h := answeringBytes(mebibyte / 2)
-					p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h)
-					for _, op := range []string{"renew", "complete"} {
-						p.Store.On(op, guardtest.Always(away))
-					}
-					time.AfterFunc(outage, p.Store.Heal)
-					p.Do(t, guardtest.Call{Key: "k"})
-					time.Sleep(2 * time.Minute)
-					require.True(t, p.Do(t, guardtest.Call{Key: "k"}).Replayed())
-					require.Zero(t, p.Events.Count(event.NotKept))
-					p.RequireQuiet(t)
-				})
+			guardtest.Bubble(t, name+" for "+outage.String(), func(t *testing.T) {
+				h := answeringBytes(mebibyte / 2)
+				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h)
+				for _, op := range []string{"renew", "complete"} {
+					p.Store.On(op, guardtest.Always(away))
+				}
+				time.AfterFunc(outage, p.Store.Heal)
+				p.Do(t, guardtest.Call{Key: "k"})
+				time.Sleep(2 * time.Minute)
+				require.True(t, p.Do(t, guardtest.Call{Key: "k"}).Replayed())
+				require.Zero(t, p.Events.Count(event.NotKept))
+				p.RequireQuiet(t)
 			})
 		}
 	}

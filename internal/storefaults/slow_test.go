@@ -168,38 +168,36 @@ func TestSlowStoreRecoversFromARush(t *testing.T) {
 		{4, 600 * time.Millisecond, 1800 * time.Millisecond, 9 * time.Second},
 	}
 	for _, tt := range tests {
-		t.Run(fmt.Sprint(tt), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				connections := &pool{free: make(chan struct{}, tt.connections), service: tt.service, dial: tt.dial}
-				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					if r.Header.Get("Idempotency-Key") == "long" {
-						time.Sleep(35 * time.Second)
-					}
-					w.WriteHeader(http.StatusOK)
-				}), idempotency.WithLease(tt.lease))
-				p.Store.Fail(connections.call)
-				long := p.Start(t, guardtest.Call{Key: "long"})
-				var clients sync.WaitGroup
-				for c := range 40 {
-					for n := range 25 {
-						clients.Go(func() {
-							time.Sleep(time.Duration(n) * 400 * time.Millisecond)
-							_, _ = p.Try(t.Context(), guardtest.Call{Key: fmt.Sprint(c, "-", n/3)})
-						})
-					}
+		guardtest.Bubble(t, fmt.Sprint(tt), func(t *testing.T) {
+			connections := &pool{free: make(chan struct{}, tt.connections), service: tt.service, dial: tt.dial}
+			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Idempotency-Key") == "long" {
+					time.Sleep(35 * time.Second)
 				}
-				time.Sleep(40 * time.Second)
-				clients.Wait()
-				require.Equal(t, http.StatusOK, (<-long).Status)
-				if tt.lease > 10*time.Second { // longer than the rush
-					require.Zero(t, p.Events.Count(event.LeaseLost))
+				w.WriteHeader(http.StatusOK)
+			}), idempotency.WithLease(tt.lease))
+			p.Store.Fail(connections.call)
+			long := p.Start(t, guardtest.Call{Key: "long"})
+			var clients sync.WaitGroup
+			for c := range 40 {
+				for n := range 25 {
+					clients.Go(func() {
+						time.Sleep(time.Duration(n) * 400 * time.Millisecond)
+						_, _ = p.Try(t.Context(), guardtest.Call{Key: fmt.Sprint(c, "-", n/3)})
+					})
 				}
-				require.Zero(t, p.Guard.Stats().Pending)
-				start := time.Now()
-				require.Equal(t, http.StatusOK, p.Attempt(t, guardtest.Call{Key: "next"}).Status)
-				require.Less(t, time.Since(start), 2*time.Second)
-				connections.rest(t, p)
-			})
+			}
+			time.Sleep(40 * time.Second)
+			clients.Wait()
+			require.Equal(t, http.StatusOK, (<-long).Status)
+			if tt.lease > 10*time.Second { // longer than the rush
+				require.Zero(t, p.Events.Count(event.LeaseLost))
+			}
+			require.Zero(t, p.Guard.Stats().Pending)
+			start := time.Now()
+			require.Equal(t, http.StatusOK, p.Attempt(t, guardtest.Call{Key: "next"}).Status)
+			require.Less(t, time.Since(start), 2*time.Second)
+			connections.rest(t, p)
 		})
 	}
 }

@@ -152,30 +152,26 @@ func TestGhostClaimIsGivenBack(t *testing.T) {
 // A shutdown releases a ghost if the store comes back in time. It does not wait for a claim
 // that probably never existed.
 func TestShutdownGivesGhostClaimsBack(t *testing.T) {
-	t.Run("the store is away", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			shared := idempotency.NewMemoryStore()
-			p := guardtest.NewProcess(t, shared, guardtest.Answering(0, "done"), idempotency.WithRecovery(idempotency.Hold))
-			p.Store.On("claim", guardtest.Always(guardtest.LoseReply))
-			p.Store.On("release", guardtest.Always(guardtest.Refuse))
-			p.Do(t, guardtest.Call{Key: "k"})
-			time.AfterFunc(5*time.Second, p.Store.Heal)
-			start := time.Now()
-			require.NoError(t, p.Guard.Shutdown(t.Context()))
-			require.Less(t, time.Since(start), 8*time.Second)
-			next := guardtest.NewProcess(t, shared, guardtest.Answering(0, "next"))
-			require.Equal(t, "next", next.Do(t, guardtest.Call{Key: "k"}).Body)
-		})
+	guardtest.Bubble(t, "the store is away", func(t *testing.T) {
+		shared := idempotency.NewMemoryStore()
+		p := guardtest.NewProcess(t, shared, guardtest.Answering(0, "done"), idempotency.WithRecovery(idempotency.Hold))
+		p.Store.On("claim", guardtest.Always(guardtest.LoseReply))
+		p.Store.On("release", guardtest.Always(guardtest.Refuse))
+		p.Do(t, guardtest.Call{Key: "k"})
+		time.AfterFunc(5*time.Second, p.Store.Heal)
+		start := time.Now()
+		require.NoError(t, p.Guard.Shutdown(t.Context()))
+		require.Less(t, time.Since(start), 8*time.Second)
+		next := guardtest.NewProcess(t, shared, guardtest.Answering(0, "next"))
+		require.Equal(t, "next", next.Do(t, guardtest.Call{Key: "k"}).Body)
 	})
-	t.Run("the store never saw it", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"))
-			p.Store.On("claim", guardtest.Always(guardtest.Refuse))
-			p.Do(t, guardtest.Call{Key: "k"})
-			start := time.Now()
-			require.NoError(t, p.Guard.Shutdown(t.Context()))
-			require.Zero(t, time.Since(start))
-		})
+	guardtest.Bubble(t, "the store never saw it", func(t *testing.T) {
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"))
+		p.Store.On("claim", guardtest.Always(guardtest.Refuse))
+		p.Do(t, guardtest.Call{Key: "k"})
+		start := time.Now()
+		require.NoError(t, p.Guard.Shutdown(t.Context()))
+		require.Zero(t, time.Since(start))
 	})
 }
 
@@ -192,31 +188,29 @@ func TestAnswerIsRecordedWhenTheStoreIsBack(t *testing.T) {
 	for name, tt := range tests {
 		for after := range 4 * time.Second / (500 * time.Millisecond) {
 			away := 5*time.Minute + after*500*time.Millisecond // ten leases
-			t.Run(fmt.Sprint(name, " for ", away), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					h := guardtest.Answering(0, "done")
-					shared := idempotency.NewMemoryStore()
-					p, other := guardtest.NewProcess(t, shared, h), guardtest.NewProcess(t, shared, h)
-					p.Store.On("complete", guardtest.Always(tt.fault))
-					start := time.Now()
-					got := p.Do(t, guardtest.Call{Key: "k"})
-					require.Equal(t, "done", got.Body)
-					require.LessOrEqual(t, time.Since(start), 2*time.Second)
-					for time.Since(start) < away-time.Second {
-						guardtest.RequireProblem(t, other.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
-						time.Sleep(time.Second)
-					}
-					time.Sleep(away - time.Since(start))
-					p.Store.Heal()
-					time.Sleep(tt.within)
-					got = other.Do(t, guardtest.Call{Key: "k"})
-					require.True(t, got.Replayed())
-					require.Equal(t, "done", got.Body)
-					require.EqualValues(t, 1, h.Runs.Load())
-					require.Equal(t, 1, p.Events.Count(event.RecordingDelayed))
-					require.Zero(t, p.Events.Count(event.RecordingLost))
-					p.RequireQuiet(t)
-				})
+			guardtest.Bubble(t, fmt.Sprint(name, " for ", away), func(t *testing.T) {
+				h := guardtest.Answering(0, "done")
+				shared := idempotency.NewMemoryStore()
+				p, other := guardtest.NewProcess(t, shared, h), guardtest.NewProcess(t, shared, h)
+				p.Store.On("complete", guardtest.Always(tt.fault))
+				start := time.Now()
+				got := p.Do(t, guardtest.Call{Key: "k"})
+				require.Equal(t, "done", got.Body)
+				require.LessOrEqual(t, time.Since(start), 2*time.Second)
+				for time.Since(start) < away-time.Second {
+					guardtest.RequireProblem(t, other.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
+					time.Sleep(time.Second)
+				}
+				time.Sleep(away - time.Since(start))
+				p.Store.Heal()
+				time.Sleep(tt.within)
+				got = other.Do(t, guardtest.Call{Key: "k"})
+				require.True(t, got.Replayed())
+				require.Equal(t, "done", got.Body)
+				require.EqualValues(t, 1, h.Runs.Load())
+				require.Equal(t, 1, p.Events.Count(event.RecordingDelayed))
+				require.Zero(t, p.Events.Count(event.RecordingLost))
+				p.RequireQuiet(t)
 			})
 		}
 	}
@@ -261,18 +255,16 @@ func TestSettlingIsRepeated(t *testing.T) {
 			"release":  {http.StatusBadGateway, idempotency.Rerun, guardtest.RunsNext},
 			"hold":     {http.StatusBadGateway, idempotency.Hold, guardtest.IsHeld},
 		} {
-			t.Run(op+" "+name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) { w.WriteHeader(end.status) }}
-					p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithRecovery(end.recovery))
-					p.Store.On(op, f)
-					start := time.Now()
-					require.Equal(t, end.status, p.Do(t, guardtest.Call{Key: "k"}).Status)
-					require.LessOrEqual(t, time.Since(start), 2*time.Second)
-					time.Sleep(2 * time.Minute)
-					guardtest.RequireFate(t, p.Server, h, guardtest.Call{Key: "k"}, end.want)
-					p.RequireQuiet(t)
-				})
+			guardtest.Bubble(t, op+" "+name, func(t *testing.T) {
+				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) { w.WriteHeader(end.status) }}
+				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithRecovery(end.recovery))
+				p.Store.On(op, f)
+				start := time.Now()
+				require.Equal(t, end.status, p.Do(t, guardtest.Call{Key: "k"}).Status)
+				require.LessOrEqual(t, time.Since(start), 2*time.Second)
+				time.Sleep(2 * time.Minute)
+				guardtest.RequireFate(t, p.Server, h, guardtest.Call{Key: "k"}, end.want)
+				p.RequireQuiet(t)
 			})
 		}
 	}
@@ -292,30 +284,28 @@ func TestDeafStoreHangsNobody(t *testing.T) {
 		"hold":     {http.StatusBadGateway, http.StatusBadGateway, 2 * time.Second},
 	}
 	for op, tt := range tests {
-		t.Run(op, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				hearing := make(chan struct{})
-				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
-					time.Sleep(time.Minute)
-					w.WriteHeader(tt.status)
-				}}
-				if op == "claim" {
-					h = guardtest.Answering(0, "")
-				}
-				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithRecovery(idempotency.Hold))
-				p.Store.On(op, guardtest.Always(guardtest.Deaf(hearing)))
-				start := time.Now()
-				got := p.Do(t, guardtest.Call{Key: "k"})
-				took := time.Since(start)
-				if op != "claim" {
-					took -= time.Minute
-				}
-				require.Equal(t, tt.want, got.Status)
-				require.LessOrEqual(t, took, tt.within)
-				_ = p.Guard.Shutdown(guardtest.Shortly(t))
-				close(hearing)
-				p.RequireQuiet(t)
-			})
+		guardtest.Bubble(t, op, func(t *testing.T) {
+			hearing := make(chan struct{})
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+				time.Sleep(time.Minute)
+				w.WriteHeader(tt.status)
+			}}
+			if op == "claim" {
+				h = guardtest.Answering(0, "")
+			}
+			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithRecovery(idempotency.Hold))
+			p.Store.On(op, guardtest.Always(guardtest.Deaf(hearing)))
+			start := time.Now()
+			got := p.Do(t, guardtest.Call{Key: "k"})
+			took := time.Since(start)
+			if op != "claim" {
+				took -= time.Minute
+			}
+			require.Equal(t, tt.want, got.Status)
+			require.LessOrEqual(t, took, tt.within)
+			_ = p.Guard.Shutdown(guardtest.Shortly(t))
+			close(hearing)
+			p.RequireQuiet(t)
 		})
 	}
 }
@@ -326,22 +316,20 @@ func TestStoreThatPanicsEndsNothing(t *testing.T) {
 	for op, want := range map[string]int{
 		"claim": http.StatusServiceUnavailable, "renew": http.StatusOK, "complete": http.StatusOK,
 	} {
-		t.Run(op, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
-					time.Sleep(time.Minute)
-					w.WriteHeader(http.StatusOK)
-				}}
-				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h)
-				p.Store.On(op, guardtest.Always(guardtest.Panic))
-				require.Equal(t, want, p.Do(t, guardtest.Call{Key: "k"}).Status)
-				require.Positive(t, p.Store.Count(op))
-				p.Store.Heal()
-				time.Sleep(time.Minute) // longer than any pause between two tries
-				require.Equal(t, http.StatusOK, p.Do(t, guardtest.Call{Key: "k"}).Status)
-				require.EqualValues(t, 1, h.Runs.Load())
-				p.RequireQuiet(t)
-			})
+		guardtest.Bubble(t, op, func(t *testing.T) {
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+				time.Sleep(time.Minute)
+				w.WriteHeader(http.StatusOK)
+			}}
+			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h)
+			p.Store.On(op, guardtest.Always(guardtest.Panic))
+			require.Equal(t, want, p.Do(t, guardtest.Call{Key: "k"}).Status)
+			require.Positive(t, p.Store.Count(op))
+			p.Store.Heal()
+			time.Sleep(time.Minute) // longer than any pause between two tries
+			require.Equal(t, http.StatusOK, p.Do(t, guardtest.Call{Key: "k"}).Status)
+			require.EqualValues(t, 1, h.Runs.Load())
+			p.RequireQuiet(t)
 		})
 	}
 }
@@ -416,32 +404,30 @@ func TestFailOpenDoesNotForgetWhatTheStoreHasSaid(t *testing.T) {
 			return idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusCreated}, nil
 		}), http.StatusServiceUnavailable, problem.StoreUnavailable},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				behind := idempotency.NewMemoryStore()
-				h := guardtest.FailsFirst()
-				if name == "waiting" {
-					h = &guardtest.Counter{Handler: func(http.ResponseWriter, *http.Request, int64) { time.Sleep(time.Hour) }}
-				}
-				strict := guardtest.ServeRecorder(t, guardtest.NewGuard(t, behind, idempotency.WithRecovery(idempotency.Hold)).Handler(h))
-				go func() { _, _ = strict.Try(t.Context(), guardtest.Call{Key: "k"}) }()
-				synctest.Wait()
+		guardtest.Bubble(t, name, func(t *testing.T) {
+			behind := idempotency.NewMemoryStore()
+			h := guardtest.FailsFirst()
+			if name == "waiting" {
+				h = &guardtest.Counter{Handler: func(http.ResponseWriter, *http.Request, int64) { time.Sleep(time.Hour) }}
+			}
+			strict := guardtest.ServeRecorder(t, guardtest.NewGuard(t, behind, idempotency.WithRecovery(idempotency.Hold)).Handler(h))
+			go func() { _, _ = strict.Try(t.Context(), guardtest.Call{Key: "k"}) }()
+			synctest.Wait()
 
-				st := inspectedFaultStore{&guardtest.FaultStore{Behind: behind}, behind}
-				st.On("claim", func(n int) guardtest.Fault {
-					if n > 1 {
-						return guardtest.Refuse
-					}
-					return nil
-				})
-				g := guardtest.NewGuard(t, st, idempotency.WithFailOpen(true), c.opt)
-				guardtest.RequireProblem(t, guardtest.ServeRecorder(t, g.Handler(h)).Do(t, guardtest.Call{Key: "k"}), c.status, c.code)
-				_, _, err := idempotency.Do(t.Context(), g, idempotency.Key{Scope: idempotency.Shared, Value: "k"},
-					func(context.Context) (int, error) { return 0, errors.New("run unprotected") })
-				require.Error(t, err)
-				require.EqualValues(t, 1, h.Runs.Load())
-				time.Sleep(2 * time.Hour)
+			st := inspectedFaultStore{&guardtest.FaultStore{Behind: behind}, behind}
+			st.On("claim", func(n int) guardtest.Fault {
+				if n > 1 {
+					return guardtest.Refuse
+				}
+				return nil
 			})
+			g := guardtest.NewGuard(t, st, idempotency.WithFailOpen(true), c.opt)
+			guardtest.RequireProblem(t, guardtest.ServeRecorder(t, g.Handler(h)).Do(t, guardtest.Call{Key: "k"}), c.status, c.code)
+			_, _, err := idempotency.Do(t.Context(), g, idempotency.Key{Scope: idempotency.Shared, Value: "k"},
+				func(context.Context) (int, error) { return 0, errors.New("run unprotected") })
+			require.Error(t, err)
+			require.EqualValues(t, 1, h.Runs.Load())
+			time.Sleep(2 * time.Hour)
 		})
 	}
 }

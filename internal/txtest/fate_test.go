@@ -32,27 +32,25 @@ func (s *shop) down() {
 func TestCommitInDoubtIsNotAnswered(t *testing.T) {
 	for name, fault := range map[string]guardtest.Fault{"committed": guardtest.LoseReply, "not committed": guardtest.Refuse} {
 		for _, outage := range []time.Duration{10 * time.Second, time.Hour} {
-			t.Run(name+" "+outage.String(), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					var s *shop
-					s = newShop(t, func(store *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
-						charge(store, w, r)
-						s.down()
-					}, idempotency.WithRecovery(idempotency.Hold))
-					s.store.On("commit", guardtest.First(1, fault))
-					first := s.Do(t, guardtest.Call{Key: "k"})
-					guardtest.RequireProblem(t, first, http.StatusServiceUnavailable, problem.NoAnswer)
-					require.Equal(t, 1, s.events.Count(event.RecordingDelayed))
-					time.Sleep(outage)
-					s.store.Heal()
-					time.Sleep(time.Minute)
-					last := s.Do(t, guardtest.Call{Key: "k"})
-					require.Equal(t, http.StatusCreated, last.Status)
-					require.Equal(t, name == "committed", last.Replayed())
-					require.Len(t, s.store.Rows(), 1)
-					require.Zero(t, s.events.Count(event.Held))
-					require.Zero(t, s.events.Count(event.Overtaken))
-				})
+			guardtest.Bubble(t, name+" "+outage.String(), func(t *testing.T) {
+				var s *shop
+				s = newShop(t, func(store *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
+					charge(store, w, r)
+					s.down()
+				}, idempotency.WithRecovery(idempotency.Hold))
+				s.store.On("commit", guardtest.First(1, fault))
+				first := s.Do(t, guardtest.Call{Key: "k"})
+				guardtest.RequireProblem(t, first, http.StatusServiceUnavailable, problem.NoAnswer)
+				require.Equal(t, 1, s.events.Count(event.RecordingDelayed))
+				time.Sleep(outage)
+				s.store.Heal()
+				time.Sleep(time.Minute)
+				last := s.Do(t, guardtest.Call{Key: "k"})
+				require.Equal(t, http.StatusCreated, last.Status)
+				require.Equal(t, name == "committed", last.Replayed())
+				require.Len(t, s.store.Rows(), 1)
+				require.Zero(t, s.events.Count(event.Held))
+				require.Zero(t, s.events.Count(event.Overtaken))
 			})
 		}
 	}

@@ -213,9 +213,7 @@ func TestRowAndRecordAreThereTogether(t *testing.T) {
 	for _, recovery := range []idempotency.Recovery{idempotency.Rerun, idempotency.Hold} {
 		for wayName, w := range ways {
 			for mishapName, m := range mishaps {
-				t.Run(fmt.Sprintf("%v/%s/%s", recovery, wayName, mishapName), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) { cross(t, recovery, w, m) })
-				})
+				guardtest.Bubble(t, fmt.Sprintf("%v/%s/%s", recovery, wayName, mishapName), func(t *testing.T) { cross(t, recovery, w, m) })
 			}
 		}
 	}

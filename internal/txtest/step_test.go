@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -64,23 +63,21 @@ func TestStepAndRowAreThereTogether(t *testing.T) {
 		"arrives after the run":       {op: "step-commit", fault: later, want: idempotency.ErrCommitUnknown, result: event.StepNotRecorded},
 	} {
 		for _, transaction := range []bool{false, true} {
-			t.Run(name+map[bool]string{true: ", with a transaction"}[transaction], func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					fails := func(w http.ResponseWriter, _ error) { w.WriteHeader(http.StatusInternalServerError) }
-					s, stepped := stepShop(t, fails, idempotency.WithTransaction(transaction))
-					if c.fault != nil {
-						s.store.On(c.op, guardtest.First(1, c.fault))
-					}
-					require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
-					require.ErrorIs(t, (*stepped)[0], c.want)
-					require.Len(t, s.store.Rows(), c.rows)
-					steps := slices.DeleteFunc(s.events.All(), func(e event.Event) bool { return e.Kind != event.Step })
-					require.Equal(t, c.result, steps[0].Result)
+			guardtest.Bubble(t, name+map[bool]string{true: ", with a transaction"}[transaction], func(t *testing.T) {
+				fails := func(w http.ResponseWriter, _ error) { w.WriteHeader(http.StatusInternalServerError) }
+				s, stepped := stepShop(t, fails, idempotency.WithTransaction(transaction))
+				if c.fault != nil {
+					s.store.On(c.op, guardtest.First(1, c.fault))
+				}
+				require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
+				require.ErrorIs(t, (*stepped)[0], c.want)
+				require.Len(t, s.store.Rows(), c.rows)
+				steps := slices.DeleteFunc(s.events.All(), func(e event.Event) bool { return e.Kind != event.Step })
+				require.Equal(t, c.result, steps[0].Result)
 
-					require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
-					time.Sleep(time.Hour)
-					require.Len(t, s.store.Rows(), 1)
-				})
+				require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+				time.Sleep(time.Hour)
+				require.Len(t, s.store.Rows(), 1)
 			})
 		}
 	}
@@ -165,41 +162,39 @@ func TestWrongTransactedSteps(t *testing.T) {
 func TestStepThatCannotBeSavedDoesNotRun(t *testing.T) {
 	exclusive := errors.New("one writer")
 	for name, opts := range map[string][]idempotency.TaskOption{"": nil, "at most once": {idempotency.AtMostOnce()}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newShop(t, nil)
-				s.store.Exclusive = exclusive
-				effects := 0
-				step := func(ctx context.Context, name string) error {
-					_, err := idempotency.Step(ctx, name, func(context.Context) (int, error) { effects++; return effects, nil }, opts...)
-					return err
+		guardtest.Bubble(t, name, func(t *testing.T) {
+			s := newShop(t, nil)
+			s.store.Exclusive = exclusive
+			effects := 0
+			step := func(ctx context.Context, name string) error {
+				_, err := idempotency.Step(ctx, name, func(context.Context) (int, error) { effects++; return effects, nil }, opts...)
+				return err
+			}
+			transacted := func(ctx context.Context) error {
+				_, err := guardtest.StepTx(ctx, s.store, "d", func(context.Context, *guardtest.Tx) (int, error) { effects++; return 0, nil })
+				return err
+			}
+			s.runs.Handler = func(w http.ResponseWriter, r *http.Request, run int64) {
+				start := time.Now()
+				require.NoError(t, step(r.Context(), "a"))
+				err := s.store.InTx(r.Context(), func(tx *guardtest.Tx) error { return errors.Join(insert(tx), step(r.Context(), "b")) })
+				require.ErrorIs(t, err, idempotency.ErrTransactionOpen)
+				require.ErrorIs(t, err, exclusive)
+				require.NoError(t, step(r.Context(), "e"), "the transaction is gone")
+				require.NoError(t, s.store.InTx(r.Context(), func(tx *guardtest.Tx) error { return insert(tx) }))
+				require.ErrorIs(t, step(r.Context(), "c"), idempotency.ErrTransactionOpen, "the transaction is ready")
+				require.ErrorIs(t, transacted(r.Context()), idempotency.ErrTransactionOpen)
+				require.Zero(t, time.Since(start), "at once")
+				if run == 1 {
+					w.WriteHeader(http.StatusInternalServerError)
+					return
 				}
-				transacted := func(ctx context.Context) error {
-					_, err := guardtest.StepTx(ctx, s.store, "d", func(context.Context, *guardtest.Tx) (int, error) { effects++; return 0, nil })
-					return err
-				}
-				s.runs.Handler = func(w http.ResponseWriter, r *http.Request, run int64) {
-					start := time.Now()
-					require.NoError(t, step(r.Context(), "a"))
-					err := s.store.InTx(r.Context(), func(tx *guardtest.Tx) error { return errors.Join(insert(tx), step(r.Context(), "b")) })
-					require.ErrorIs(t, err, idempotency.ErrTransactionOpen)
-					require.ErrorIs(t, err, exclusive)
-					require.NoError(t, step(r.Context(), "e"), "the transaction is gone")
-					require.NoError(t, s.store.InTx(r.Context(), func(tx *guardtest.Tx) error { return insert(tx) }))
-					require.ErrorIs(t, step(r.Context(), "c"), idempotency.ErrTransactionOpen, "the transaction is ready")
-					require.ErrorIs(t, transacted(r.Context()), idempotency.ErrTransactionOpen)
-					require.Zero(t, time.Since(start), "at once")
-					if run == 1 {
-						w.WriteHeader(http.StatusInternalServerError)
-						return
-					}
-					w.WriteHeader(http.StatusCreated)
-				}
-				s.Do(t, guardtest.Call{Key: "k"})
-				require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
-				require.Equal(t, 2, effects)
-				require.Len(t, s.store.Rows(), 1)
-			})
+				w.WriteHeader(http.StatusCreated)
+			}
+			s.Do(t, guardtest.Call{Key: "k"})
+			require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+			require.Equal(t, 2, effects)
+			require.Len(t, s.store.Rows(), 1)
 		})
 	}
 }
