@@ -22,8 +22,7 @@ import (
 
 // The JSON of each screen and of each record is what idem -o json prints, where both show it.
 func TestJSON(t *testing.T) {
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	b, released := s.as(ada).json(), "/records/"+s.look("order-79").Record
 	for name, target := range map[string]string{
 		"now": "/", "now-route": "/?route=POST+/payouts", "now-none": "/?route=none", "store": "/store",
@@ -55,8 +54,7 @@ func TestJSON(t *testing.T) {
 
 // What each screen says to people.
 func TestScreens(t *testing.T) {
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	running, end := make(chan struct{}), make(chan struct{})
 	t.Cleanup(func() { close(end) })
 	go s.post("POST /transfers", "slow", func(http.ResponseWriter, *http.Request) { close(running); <-end }, hold)
@@ -115,8 +113,7 @@ func TestDecisions(t *testing.T) {
 		"not done":     {"charge-5", "resume", []string{"not_done", "charge"}, store.Released, "be sure that it has not happened"},
 		"forget":       {"payout-1", "forget", nil, 0, "runs as the first"},
 	}, func(t *testing.T, c row) {
-		s := serve(t)
-		s.fill()
+		s := filled(t)
 		i, b := s.look(c.key), s.as(ada)
 		for range 2 { // a form that is sent twice is one decision
 			got := b.decide(i, c.word, c.more...)
@@ -156,8 +153,7 @@ func TestDecisions(t *testing.T) {
 
 // A form that is sent again after its key has run and is held anew is no decision about what is held now.
 func TestFormIsSentAgainAfterARun(t *testing.T) {
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	i, b := s.look("payout-1"), s.as(ada)
 	require.Equal(t, http.StatusOK, b.decide(i, "resume").Code)
 	s.post("POST /payouts", "payout-1", broken, hold)
@@ -167,8 +163,7 @@ func TestFormIsSentAgainAfterARun(t *testing.T) {
 
 // The screen of a key tells its runs and the decisions about them in the order in which they came.
 func TestTimeline(t *testing.T) {
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	var i idempotency.RecordInfo
 	for _, actor := range []string{"ada", "bea"} {
 		i = s.look("payout-1")
@@ -190,8 +185,7 @@ func TestTimeline(t *testing.T) {
 
 // A form that was sent to one process, and again to another one, is one decision.
 func TestFormThatIsSentToTwoProcesses(t *testing.T) {
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	i := s.look("payout-1")
 	for range 2 {
 		require.Equal(t, http.StatusOK, s.as(ada).decide(i, "resume").Code)
@@ -210,8 +204,7 @@ func TestFormThatIsSentToTwoProcesses(t *testing.T) {
 
 // Of two operators who have seen the same, one decides, and the other learns of it.
 func TestTwoOperators(t *testing.T) {
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	i, b := s.look("payout-1"), s.as(ada)
 	other := s.as(Actor{Name: "bob", Decide: true})
 	require.Equal(t, http.StatusOK, b.decide(i, "resume").Code)
@@ -224,8 +217,7 @@ func TestTwoOperators(t *testing.T) {
 
 // What is refused changes nothing, and the page says why and keeps what was filled in.
 func TestRefusals(t *testing.T) {
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	type row struct {
 		key, word string
 		more      []string
@@ -259,8 +251,7 @@ func TestRefusals(t *testing.T) {
 // A decision about what was there shows what is there now, and can be made about that.
 func TestChangedMeanwhile(t *testing.T) {
 	for _, word := range []string{"final", "not-executed", "resume", "forget"} {
-		s := serve(t)
-		s.fill()
+		s := filled(t)
 		i := s.look("payout-1")
 		require.NoError(t, s.guard.Resolve(t.Context(), idempotency.Key{Record: i.Record}, i.Seen(), idempotency.Resolution{Outcome: idempotency.Resume}))
 		s.post("POST /payouts", "payout-1", broken, hold)

@@ -65,8 +65,7 @@ func (b *browser) found(pairs ...string) (names []string, says string) {
 
 // A record is led to by its name and by its key, in whichever form they come.
 func TestFind(t *testing.T) {
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	b, name := s.as(viewer), s.look("payout-1").Record
 	for _, got := range []*httptest.ResponseRecorder{
 		b.get("/find?record=" + name), b.get("/find?record=+" + name + "+"), b.find("scope", "alice", "key", "payout-1"), b.find("q", " "+name+"\n"), b.json().find("q", name), b.find("q", "alice payout-1"),

@@ -29,8 +29,7 @@ func (b *browser) rehearse(i idempotency.RecordInfo, word string, more ...string
 }
 
 func TestProgramsJSON(t *testing.T) {
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	b := s.as(ada).json()
 	i := s.look("payout-1")
 	for name, got := range map[string]*httptest.ResponseRecorder{
@@ -61,8 +60,7 @@ func TestProgramsJSON(t *testing.T) {
 
 // A rehearsal says what would happen, and nothing hears of it.
 func TestRehearsalChangesNothing(t *testing.T) {
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	i, heard, logged := s.look("payout-1"), len(s.events.All()), s.log.Len()
 	for _, word := range []string{"final", "not-executed", "resume", "forget"} {
 		for _, actor := range []Actor{viewer, {Decide: true}} {

@@ -70,8 +70,7 @@ func TestStrangers(t *testing.T) {
 
 // Without a rule, only a browser on this machine looks, and it does not decide.
 func TestOnThisMachine(t *testing.T) {
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	for name, c := range map[string]struct {
 		addr, host, field string
 		status            int
@@ -105,8 +104,7 @@ func TestOnThisMachine(t *testing.T) {
 
 // An actor does what the actor may.
 func TestPermissions(t *testing.T) {
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	for _, actor := range []Actor{viewer, {Decide: true}} {
 		b, i := s.as(actor), s.look("payout-1")
 		for _, word := range []string{"final", "not-executed", "resume", "forget", "ask"} {
@@ -122,8 +120,7 @@ func TestPermissions(t *testing.T) {
 }
 
 func TestRedact(t *testing.T) {
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	b := s.browser(Options{Authorize: as(ada), Redact: func(a *Answer) {
 		if a.Route == "POST /orders" && a.Status == http.StatusCreated {
 			a.Body = bytes.ReplaceAll(a.Body, []byte("4242"), []byte("****"))
@@ -144,8 +141,7 @@ func TestRedact(t *testing.T) {
 
 // A form of another site does nothing, whatever the browser says of it.
 func TestForeignForms(t *testing.T) {
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	i := s.look("payout-1")
 	for _, fields := range [][2]string{
 		{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://evil.example"}, {"Origin", "null"},
@@ -189,8 +185,7 @@ func TestHeaders(t *testing.T) {
 }
 
 func TestPathTricks(t *testing.T) {
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	name := s.look("payout-1").Record
 	for _, path := range []string{
 		"/records/", "/records", "/records/..", "/records/../store", "/./store", "/a//store", "//evil.example/", "/records/%2e%2e/store", "/records%2f" + name,
@@ -219,8 +214,7 @@ var links = regexp.MustCompile(`(?:href|src|action)="([^"#]+)"`)
 
 // All links work, wherever the console is mounted.
 func TestMounts(t *testing.T) {
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	h := s.as(ada).h
 	stripped, whole := http.NewServeMux(), http.NewServeMux()
 	stripped.Handle("/ops/console/", http.StripPrefix("/ops/console", h))

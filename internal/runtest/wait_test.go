@@ -20,16 +20,20 @@ import (
 // onEachWakeup runs the test in a bubble, with a store that wakes those who wait, and with one that they ask. start
 // makes a process over such a store.
 func onEachWakeup(t *testing.T, test func(t *testing.T, wakes bool, start startFunc)) {
-	guardtest.EachInBubble(t, map[string]bool{"woken": true, "asking": false}, func(t *testing.T, wakes bool) {
-		test(t, wakes, func(t *testing.T, shared idempotency.Store, h http.Handler) *guardtest.Process {
-			opt := idempotency.WithWait(5 * time.Minute)
-			if wakes {
-				p, _ := guardtest.NewWatchingProcess(t, shared, h, opt)
-				return p
-			}
-			return guardtest.NewProcess(t, shared, h, opt)
+	for name, wakes := range map[string]bool{"woken": true, "asking": false} {
+		t.Run(name, func(t *testing.T) { // not parallel: see TestWaitersShareOneWait
+			synctest.Test(t, func(t *testing.T) {
+				test(t, wakes, func(t *testing.T, shared idempotency.Store, h http.Handler) *guardtest.Process {
+					opt := idempotency.WithWait(5 * time.Minute)
+					if wakes {
+						p, _ := guardtest.NewWatchingProcess(t, shared, h, opt)
+						return p
+					}
+					return guardtest.NewProcess(t, shared, h, opt)
+				})
+			})
 		})
-	})
+	}
 }
 
 type startFunc func(t *testing.T, shared idempotency.Store, h http.Handler) *guardtest.Process

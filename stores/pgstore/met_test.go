@@ -159,8 +159,7 @@ func TestKeyRememberedInVain(t *testing.T) {
 // A key that is claimed by many at once, all of whom remember it in vain, has one winner.
 func TestKeysRememberedInVainHaveOneWinner(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.Shared(t).Pool(t)
-	s, _ := newStore(t, pool, pgstore.WithConns(8))
+	s, _ := newStore(t, pgtest.Shared(t).Pool(t), pgstore.WithConns(8))
 	keys := keysOf(30)
 	for _, key := range keys {
 		pgstore.Remember(s, key)

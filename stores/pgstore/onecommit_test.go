@@ -253,8 +253,7 @@ func TestOneCommitBesideTwo(t *testing.T) {
 // A claim that is a transaction keeps nothing of the caller's memory, which may change until the commit.
 func TestOneCommitCopiesTheClaim(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.Shared(t).Pool(t)
-	s, _ := newStore(t, pool, pgstore.WithOneCommit(""))
+	s, _ := newStore(t, pgtest.Shared(t).Pool(t), pgstore.WithOneCommit(""))
 	claim := mayBeLost()
 	claim.Note, claim.SealedKey = []byte("note"), []byte("sealed")
 	r := guardtest.Claim(t, s, "k", claim)
