@@ -3,7 +3,6 @@ package echoidempotency_test
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"testing"
 
@@ -57,16 +56,6 @@ func TestErrorBehindTheFirstByte(t *testing.T) {
 		"error": func() error { return errors.New("the other half") },
 		"panic": func() error { panic("the other half") },
 	} {
-		t.Run(name, func(t *testing.T) {
-			frametest.RequireHeld(t, func(guard *idempotency.Guard) http.Handler {
-				e := echo.New()
-				e.Logger = slog.New(slog.DiscardHandler)
-				e.POST("/", func(c *echo.Context) error {
-					_ = c.String(http.StatusCreated, "half an ans")
-					return fail()
-				}, echoidempotency.Middleware(guard), middleware.Recover())
-				return e
-			})
-		})
+		t.Run(name, func(t *testing.T) { version.HalfAnswer(t, fail, middleware.Recover()) })
 	}
 }

@@ -58,3 +58,42 @@ func (v *EchoVersion[C, H, M]) routes(app *App, protect func(...idempotency.Opti
 	})
 	return e
 }
+
+// SilentRoutes is [SilentRoutes] of an echo.
+func (v *EchoVersion[C, H, M]) SilentRoutes(t *testing.T) {
+	SilentRoutes(t, func(t testing.TB, h http.Handler) string {
+		e := v.New()
+		e.Add(http.MethodPost, "/quiet", v.WrapHandler(h))
+		e.Add(http.MethodPost, "/silent/:id", v.WrapHandler(h))
+		return ServeHTTP(t, e)
+	})
+}
+
+// TemporaryFiles is [TemporaryFiles] of an echo.
+func (v *EchoVersion[C, H, M]) TemporaryFiles(t *testing.T) {
+	TemporaryFiles(t, func(t testing.TB, guard *idempotency.Guard, parse func(*http.Request)) string {
+		e := v.New()
+		e.Add(http.MethodPost, "/files", func(c C) error { parse(c.Request()); return c.NoContent(http.StatusCreated) }, v.Middleware(guard))
+		return ServeHTTP(t, e) + "/files"
+	})
+}
+
+// BodyLimit is [TooLarge] of an echo whose middleware outside the guard limits bodies.
+func (v *EchoVersion[C, H, M]) BodyLimit(t *testing.T, limit M) {
+	guard, _ := NewGuard(t, idempotency.SharedScope)
+	e := v.New()
+	e.Add(http.MethodPost, "/charges", func(c C) error { return c.NoContent(http.StatusCreated) }, limit, v.Middleware(guard))
+	TooLarge(t, e)
+}
+
+// HalfAnswer is [RequireHeld] of a handler that fails after the first byte, with middleware inside the guard.
+func (v *EchoVersion[C, H, M]) HalfAnswer(t *testing.T, fail func() error, inside ...M) {
+	RequireHeld(t, func(guard *idempotency.Guard) http.Handler {
+		e := v.New()
+		e.Add(http.MethodPost, "/", func(c C) error {
+			_ = c.String(http.StatusCreated, "half an ans")
+			return fail()
+		}, append([]M{v.Middleware(guard)}, inside...)...)
+		return e
+	})
+}
