@@ -1,7 +1,6 @@
 package sqlitestore_test
 
 import (
-	"database/sql"
 	"path/filepath"
 	"testing"
 	"time"
@@ -38,11 +37,7 @@ func TestTagsGoWithTheirRecord(t *testing.T) {
 	removed, err := s.Sweep(t.Context(), 100)
 	require.NoError(t, err)
 	require.Equal(t, int64(1), removed)
-	earlier, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(10000)")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, earlier.Close()) })
-	_, err = earlier.ExecContext(t.Context(), "DELETE FROM idempotency_records WHERE key = 'deleted'")
-	require.NoError(t, err)
+	guardtest.ExecSQLite(t, path, "DELETE FROM idempotency_records WHERE key = 'deleted'")
 	var left int
 	require.NoError(t, s.Reader().QueryRow("SELECT count(*) FROM idempotency_records_tags").Scan(&left))
 	require.Equal(t, 2, left)
