@@ -180,8 +180,7 @@ func TestReservedScopeByAccidentIsRefused(t *testing.T) {
 	} {
 		h := &guardtest.Counter{}
 		store := idempotency.NewMemoryStore()
-		guard, err := idempotency.New(store, c.scope)
-		require.NoError(t, err)
+		guard := guardtest.NewGuardOf(t, store, c.scope)
 		r := httptest.NewRequest(http.MethodPost, "/charges", http.NoBody)
 		r.SetBasicAuth(c.user, "any")
 		r.Header.Set("Idempotency-Key", "k")

@@ -451,13 +451,11 @@ func TestCallTimeout(t *testing.T) {
 	} {
 		options, cluster := &redis.Options{ReadTimeout: c.read}, &redis.ClusterOptions{ReadTimeout: c.read}
 		for _, client := range []redis.UniversalClient{redis.NewClient(options), redis.NewClusterClient(cluster)} {
-			guard, err := idempotency.New(idempotency.NewRedisStore(client), idempotency.SharedScope, idempotency.WithLease(c.lease))
-			require.NoError(t, err)
+			guard := guardtest.NewGuardOf(t, idempotency.NewRedisStore(client), idempotency.SharedScope, idempotency.WithLease(c.lease))
 			require.Equal(t, want, adapter.For(guard).StoreTimeout(), "%T", client)
 			require.NoError(t, client.Close())
 		}
 	}
-	guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope)
-	require.NoError(t, err)
+	guard := guardtest.NewGuardOf(t, idempotency.NewMemoryStore(), idempotency.SharedScope)
 	require.Zero(t, adapter.For(guard).StoreTimeout())
 }

@@ -18,6 +18,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"example.com/idempotency/internal/guardtest"
+
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -250,11 +252,7 @@ func refused(status int, code string, header ...string) answer {
 // newGuard returns a guard that is shut down at the end of the test.
 func newGuard(t testing.TB, store idempotency.Store, opts ...idempotency.Option) *idempotency.Guard {
 	t.Helper()
-	opts = append([]idempotency.Option{idempotency.WithLogger(slog.New(slog.DiscardHandler))}, opts...)
-	g, err := idempotency.New(store, idempotency.SharedScope, opts...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = g.Shutdown(context.Background()) })
-	return g
+	return guardtest.NewGuardOf(t, store, idempotency.SharedScope, opts...)
 }
 
 // serve starts a server that says nothing of the connections that tests break.

@@ -75,8 +75,7 @@ func TestFind(t *testing.T) {
 	}
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader("{}"))
 	r.Header.Set("Idempotency-Key", `"one of all"`)
-	shared, err := idempotency.New(s.store, idempotency.SharedScope)
-	require.NoError(t, err)
+	shared := guardtest.NewGuardOf(t, s.store, idempotency.SharedScope)
 	shared.Handler(http.HandlerFunc(created)).ServeHTTP(httptest.NewRecorder(), r)
 	require.Equal(t, http.StatusSeeOther, b.find("q", "one of all").Code)
 	for _, c := range []struct {
@@ -174,8 +173,7 @@ func TestPagesOfATenant(t *testing.T) {
 func TestFindWithTheSecretOfEachGuard(t *testing.T) {
 	s := serve(t, byOrder, findable)
 	secret := func(text string) idempotency.Option { return idempotency.WithDerivation("", []byte(text)) }
-	apart, err := idempotency.New(s.store, guardtest.TenantScope, byOrder, findable, secret("two"))
-	require.NoError(t, err)
+	apart := guardtest.NewGuardOf(t, s.store, guardtest.TenantScope, byOrder, findable, secret("two"))
 	s.order(s.guard, "alice", "a", "77", created)
 	s.order(s.guard.With(secret("one")), "alice", "b", "77", created)
 	s.order(s.guard.With(secret("one")), "alice", "c", "77", created)

@@ -23,9 +23,7 @@ func tenantOf(r *http.Request) (string, error) { return r.Header.Get("Tenant"), 
 // newFinder returns a guard whose records are found.
 func newFinder(t *testing.T, st idempotency.Store, opts ...idempotency.Option) *idempotency.Guard {
 	t.Helper()
-	g, err := idempotency.New(st, tenantOf, append([]idempotency.Option{byHeader, idempotency.WithFindableScope(true)}, opts...)...)
-	require.NoError(t, err)
-	return g
+	return guardtest.NewGuardOf(t, st, tenantOf, append([]idempotency.Option{byHeader, idempotency.WithFindableScope(true)}, opts...)...)
 }
 
 func charged(t *testing.T, g *idempotency.Guard, tenant, key, order string) {
@@ -129,9 +127,8 @@ func TestFindNeedsAFinder(t *testing.T) {
 			_, err := idempotency.New(st, tenantOf, opt)
 			require.ErrorIs(t, err, idempotency.ErrNoFinder)
 		}
-		g, err := idempotency.New(st, tenantOf)
-		require.NoError(t, err)
-		_, err = g.Find(t.Context(), idempotency.Finding{Reference: "77"})
+		g := guardtest.NewGuardOf(t, st, tenantOf)
+		_, err := g.Find(t.Context(), idempotency.Finding{Reference: "77"})
 		require.ErrorIs(t, err, idempotency.ErrNoFinder)
 	}
 }

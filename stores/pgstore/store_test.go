@@ -119,9 +119,8 @@ func TestStoresAreTheSame(t *testing.T) {
 	require.False(t, store.Same(s, another))
 	require.False(t, store.Same(s, other(pgtest.Shared(t).Pool(t), table)))
 
-	g, err := idempotency.New(s, idempotency.SharedScope, idempotency.WithTransaction(true))
-	require.NoError(t, err)
-	_, _, err = idempotency.Do(t.Context(), g, idempotency.Key{Scope: "s", Value: "k"}, func(ctx context.Context) (int, error) {
+	g := guardtest.NewGuardOf(t, s, idempotency.SharedScope, idempotency.WithTransaction(true))
+	_, _, err := idempotency.Do(t.Context(), g, idempotency.Key{Scope: "s", Value: "k"}, func(ctx context.Context) (int, error) {
 		_, err := same.Begin(ctx, pgx.TxOptions{})
 		return 0, err
 	})
