@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -74,8 +75,9 @@ func TestFailOpenRunIsNoPartOfAnother(t *testing.T) {
 	}
 	var keys []string
 	collect := func(key string, err error) {
-		assert.NoError(t, err, "key %q of %q, %v", key, keys, err)
-		assert.NotContains(t, keys, key, "key %q of %q, %v", key, keys, err)
+		if err != nil || slices.Contains(keys, key) {
+			t.Errorf("key %q of %q, %v", key, keys, err)
+		}
 		keys = append(keys, key)
 	}
 	inner := away.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { collect(charge(r.Context())) }))
