@@ -24,7 +24,6 @@ import (
 var invoiceKey = idempotency.Key{Scope: "billing", Value: "invoice-7"}
 
 func TestDoRunsOnceAndReplaysTheValue(t *testing.T) {
-	t.Parallel()
 	g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 	ran := 0
 	for i := range 3 {
@@ -44,14 +43,12 @@ func TestDoRunsOnceAndReplaysTheValue(t *testing.T) {
 }
 
 func TestDoErrors(t *testing.T) {
-	t.Parallel()
 	failed := errors.New("failed")
 	run := func(t *testing.T, g *idempotency.Guard, err error) (idempotency.Result, error) {
 		_, result, err := idempotency.Do(t.Context(), g, invoiceKey, func(context.Context) (int, error) { return 0, err })
 		return result, err
 	}
 	t.Run("are not recorded and run again", func(t *testing.T) {
-		t.Parallel()
 		g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 		for attempt := 1; attempt <= 3; attempt++ {
 			result, err := run(t, g, failed)
@@ -60,7 +57,6 @@ func TestDoErrors(t *testing.T) {
 		}
 	})
 	t.Run("hold the key", func(t *testing.T) {
-		t.Parallel()
 		g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold))
 		_, err := run(t, g, failed)
 		require.ErrorIs(t, err, failed)
@@ -68,7 +64,6 @@ func TestDoErrors(t *testing.T) {
 		require.ErrorIs(t, err, idempotency.ErrHeld)
 	})
 	t.Run("permanent ones are recorded", func(t *testing.T) {
-		t.Parallel()
 		g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 		_, err := run(t, g, idempotency.Permanent(failed))
 		require.ErrorIs(t, err, failed)
@@ -78,11 +73,9 @@ func TestDoErrors(t *testing.T) {
 		require.True(t, result.Replayed)
 	})
 	t.Run("SetOutcome overrides", func(t *testing.T) {
-		t.Parallel()
 		g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold))
 		_, _, err := idempotency.Do(t.Context(), g, invoiceKey, func(ctx context.Context) (int, error) {
-			op, _ := idempotency.FromContext(ctx)
-			op.SetOutcome(idempotency.NotExecuted)
+			guardtest.Op(ctx).SetOutcome(idempotency.NotExecuted)
 			return 5, nil
 		})
 		require.NoError(t, err)
@@ -93,7 +86,6 @@ func TestDoErrors(t *testing.T) {
 }
 
 func TestDoSettlesPanicAndGoexit(t *testing.T) {
-	t.Parallel()
 	for name, end := range map[string]func(){
 		"panic":  func() { panic("boom") },
 		"goexit": runtime.Goexit,
@@ -103,7 +95,6 @@ func TestDoSettlesPanicAndGoexit(t *testing.T) {
 			idempotency.Hold:  idempotency.ErrHeld,
 		} {
 			t.Run(name+" "+recovery.String(), func(t *testing.T) {
-				t.Parallel()
 				g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(recovery))
 				var recovered any
 				done := make(chan struct{})
@@ -127,7 +118,6 @@ func TestDoSettlesPanicAndGoexit(t *testing.T) {
 }
 
 func TestDoRefusals(t *testing.T) {
-	t.Parallel()
 	ok := func(context.Context) (string, error) { return "done", nil }
 	g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 	do := func(k idempotency.Key, payload string) error {
@@ -166,7 +156,6 @@ func TestDoRefusals(t *testing.T) {
 // A key that cannot be claimed runs nothing, unless the guard fails open; and not even then
 // over a record that cannot be read.
 func TestDoWithoutItsStore(t *testing.T) {
-	t.Parallel()
 	type row struct {
 		opt  idempotency.Option
 		err  error
@@ -205,7 +194,6 @@ func TestDoWithoutItsStore(t *testing.T) {
 
 // A value whose type cannot be encoded has happened all the same.
 func TestDoHoldsWhatCannotBeRecorded(t *testing.T) {
-	t.Parallel()
 	g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 	_, _, err := idempotency.Do(t.Context(), g, invoiceKey, func(context.Context) (func(), error) { return nil, nil })
 	require.ErrorContains(t, err, "cannot be recorded")
@@ -220,7 +208,6 @@ func (panicking) MarshalJSON() ([]byte, error) { panic("expected by the test") }
 // So has one whose encoding panics. The claim ends with the run: it is not renewed for as
 // long as the process lives.
 func TestDoHoldsWhatPanicsInItsCodec(t *testing.T) {
-	t.Parallel()
 	g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 	do := func() error {
 		_, _, err := idempotency.Do(t.Context(), g, invoiceKey, func(context.Context) (panicking, error) { return panicking{}, nil })
@@ -231,7 +218,6 @@ func TestDoHoldsWhatPanicsInItsCodec(t *testing.T) {
 }
 
 func TestDoKeepsTheCallersCancellation(t *testing.T) {
-	t.Parallel()
 	g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 	ctx, cancel := context.WithCancel(t.Context())
 	_, _, err := idempotency.Do(ctx, g, invoiceKey, func(ctx context.Context) (int, error) {
@@ -247,7 +233,6 @@ func TestDoKeepsTheCallersCancellation(t *testing.T) {
 
 // Nothing is run for a caller that has given up, and so nothing is held.
 func TestDoOfACancelledCallerRunsNothing(t *testing.T) {
-	t.Parallel()
 	g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stopped := errors.New("consumer is stopped")
@@ -263,7 +248,6 @@ func TestDoOfACancelledCallerRunsNothing(t *testing.T) {
 
 // A value of another type than the recorded one is an error, and not half a value.
 func TestDoOfAnotherTypeReturnsNothing(t *testing.T) {
-	t.Parallel()
 	events := &guardtest.Events{}
 	type pair struct{ A, B any }
 	g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.Observe))
@@ -279,7 +263,6 @@ func TestDoOfAnotherTypeReturnsNothing(t *testing.T) {
 // Who has to stop waiting is told both: that there is a run, and why there is no waiting for
 // its end.
 func TestDoWaitsNoLongerThanItsContext(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute))
 		go func() {
@@ -300,11 +283,9 @@ func TestDoWaitsNoLongerThanItsContext(t *testing.T) {
 
 // A thousand consumers in two processes get fifty messages, all of them at once.
 func TestDoStorm(t *testing.T) {
-	t.Parallel()
 	const callers, keys = 1000, 50
 	for name, store := range guardtest.SharedStores {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			behind := store(t)
 			guards := []*idempotency.Guard{
 				guardtest.NewGuard(t, behind, idempotency.WithWait(time.Minute)),
@@ -349,7 +330,6 @@ func TestDoStorm(t *testing.T) {
 // A caller that has gone by the time the key is claimed gets no run, whose failure would
 // hold the key.
 func TestDoForACallerThatHasGone(t *testing.T) {
-	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := errors.New("gone")
 	store := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
@@ -370,7 +350,6 @@ func TestDoForACallerThatHasGone(t *testing.T) {
 
 // A function that asks for its own key would wait for its own end.
 func TestDoInsideItsOwnRunIsRefused(t *testing.T) {
-	t.Parallel()
 	store := idempotency.NewMemoryStore()
 	guard := guardtest.NewGuard(t, store, idempotency.WithWait(time.Minute))
 	other := guardtest.NewGuard(t, store, idempotency.WithWait(time.Minute))
@@ -393,7 +372,6 @@ func (v verdict) Outcome() idempotency.Outcome { return v.Says }
 func (v verdict) Refused() bool                { return v.IsRefusal }
 
 func TestJudgedValueDecides(t *testing.T) {
-	t.Parallel()
 	do := func(t *testing.T, g *idempotency.Guard, f func(context.Context) (verdict, error)) (verdict, idempotency.Result) {
 		got, result, err := idempotency.Do(t.Context(), g, invoiceKey, f)
 		require.NoError(t, err)
@@ -423,8 +401,7 @@ func TestJudgedValueDecides(t *testing.T) {
 		"not executed, after a step": {f: step(undone), want: idempotency.Unknown},
 		"by a function":              {f: step(undone), opts: []idempotency.Option{chosen}, want: idempotency.NotExecuted},
 		"overridden": {f: func(ctx context.Context) (verdict, error) {
-			op, _ := idempotency.FromContext(ctx)
-			op.SetOutcome(idempotency.Final)
+			guardtest.Op(ctx).SetOutcome(idempotency.Final)
 			return unknown, nil
 		}, want: idempotency.Final},
 	}, func(t *testing.T, tt row) {
@@ -439,7 +416,6 @@ func TestJudgedValueDecides(t *testing.T) {
 		require.Empty(t, got.Text)
 	})
 	t.Run("held", func(t *testing.T) {
-		t.Parallel()
 		g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold))
 		_, result := do(t, g, returns(unknown))
 		require.Equal(t, idempotency.Result{Attempt: 1, Outcome: idempotency.Unknown, Held: true}, result)
@@ -451,7 +427,6 @@ func TestJudgedValueDecides(t *testing.T) {
 
 // A run that has lost its lease may refuse because it was told to stop.
 func TestRefusalOfALostJobSaysNothing(t *testing.T) {
-	t.Parallel()
 	for _, refusal := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			store := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}

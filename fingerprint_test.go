@@ -36,7 +36,6 @@ func fingerprint(t *testing.T, fp idempotency.FingerprintFunc, method, target, b
 const isJSON = "Content-Type: application/json"
 
 func TestFingerprintsCountTheRequest(t *testing.T) {
-	t.Parallel()
 	for name, fp := range map[string]idempotency.FingerprintFunc{
 		"raw":    idempotency.RawFingerprint,
 		"JSON":   idempotency.JSONFingerprint,
@@ -69,7 +68,6 @@ func TestFingerprintsCountTheRequest(t *testing.T) {
 
 // net/http accepts a target without a path. It counts too.
 func TestFingerprintsCountATargetWithoutPath(t *testing.T) {
-	t.Parallel()
 	seen := map[idempotency.Fingerprint]string{}
 	for _, target := range []string{"mailto:a@b.test", "mailto:c@d.test", "tel:a@b.test", "mailto:*", "*", "http://a.test"} {
 		fp := fingerprint(t, idempotency.RawFingerprint, "POST", target, "")
@@ -81,7 +79,6 @@ func TestFingerprintsCountATargetWithoutPath(t *testing.T) {
 // The target is the client's own, whatever outer handlers have made of the URL. A request that
 // no server has read has only its URL.
 func TestFingerprintsCountTheTargetThatWasSent(t *testing.T) {
-	t.Parallel()
 	of := func(requestURI, target string) idempotency.Fingerprint {
 		r := httptest.NewRequestWithContext(t.Context(), "POST", target, nil)
 		r.RequestURI = requestURI
@@ -109,7 +106,6 @@ func TestFingerprintsCountTheTargetThatWasSent(t *testing.T) {
 // A handler that makes requests in the process gives them a path and a query of their own, but not a
 // RequestURI. What outer handlers leave of the target does not count, wherever the guard stands.
 func TestFingerprintsCountTheURLOfAPart(t *testing.T) {
-	t.Parallel()
 	of := func(requestURI string, u url.URL) idempotency.Fingerprint {
 		r := &http.Request{Method: "POST", RequestURI: requestURI, URL: &u}
 		fp, err := idempotency.RawFingerprint(r, nil)
@@ -142,7 +138,6 @@ func TestFingerprintsCountTheURLOfAPart(t *testing.T) {
 // TestFingerprintsStayTheSame pins one fingerprint of each function. Records outlive
 // deployments: a change needs a new version. Package digest has the layout.
 func TestFingerprintsStayTheSame(t *testing.T) {
-	t.Parallel()
 	const body = `{"amount":100, "sent":"10:00"}`
 	request := func(fp idempotency.FingerprintFunc) idempotency.Fingerprint {
 		return fingerprint(t, fp, "POST", "http://a.test/v1/charges?q=1", body, isJSON)
@@ -161,7 +156,6 @@ func TestFingerprintsStayTheSame(t *testing.T) {
 }
 
 func TestJSONFingerprintIgnoresSpelling(t *testing.T) {
-	t.Parallel()
 	one := fingerprint(t, idempotency.JSONFingerprint, "POST", "/", `{"amount":1e2,"to":"\u0041"}`, isJSON)
 	two := fingerprint(t, idempotency.JSONFingerprint, "POST", "/", `{ "to": "A", "amount": 100 }`, isJSON)
 	require.Equal(t, one, two)
@@ -172,7 +166,6 @@ func TestJSONFingerprintIgnoresSpelling(t *testing.T) {
 // net/http splits a form by the parameter boundary* and not by boundary. The bytes that stand in for
 // the boundary of the one are the payee of the other.
 func TestEncodedBoundaryDoesNotHideThePayee(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 			_, _ = fmt.Fprint(w, strings.TrimSpace(r.FormValue("payee")))
@@ -198,7 +191,6 @@ func TestEncodedBoundaryDoesNotHideThePayee(t *testing.T) {
 // encoding/json reads amount and Amount into one field, and the last member wins. Requests whose
 // members have the same names in another order, or other names in another case, are not the same.
 func TestNamesThatDifferInCaseAreNotMixedUp(t *testing.T) {
-	t.Parallel()
 	for name, fp := range map[string]idempotency.FingerprintFunc{
 		"JSON": idempotency.JSONFingerprint, "fields": idempotency.FieldsFingerprint("amount"),
 	} {
@@ -208,7 +200,6 @@ func TestNamesThatDifferInCaseAreNotMixedUp(t *testing.T) {
 			{`{"amount":1,"AMOUNT":1}`, `{"amount":1,"AMOUNT":999}`},
 		} {
 			t.Run(name+" "+bodies[0], func(t *testing.T) {
-				t.Parallel()
 				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 					var charge struct{ Amount int }
 					require.NoError(t, json.NewDecoder(r.Body).Decode(&charge))
@@ -225,7 +216,6 @@ func TestNamesThatDifferInCaseAreNotMixedUp(t *testing.T) {
 }
 
 func TestFieldsFingerprintCountsOnlyTheFields(t *testing.T) {
-	t.Parallel()
 	fp := idempotency.FieldsFingerprint("amount", "items.sku")
 	base := fingerprint(t, fp, "POST", "/", `{"amount":1,"items":[{"sku":"a"}],"sent":"10:00"}`, isJSON)
 	same := fingerprint(t, fp, "POST", "/", `{"sent":"10:01","amount":1,"items":[{"n":2,"sku":"a"}]}`, isJSON)
@@ -238,7 +228,6 @@ func TestFieldsFingerprintCountsOnlyTheFields(t *testing.T) {
 }
 
 func TestFieldsFingerprintPanics(t *testing.T) {
-	t.Parallel()
 	for _, fields := range [][]string{nil, {""}, {"a", "b."}, {`\x`}} {
 		text, _ := guardtest.PanicOf(func() { idempotency.FieldsFingerprint(fields...) }).(string)
 		require.Contains(t, text, "idempotency: FieldsFingerprint: ", "%q", fields)
@@ -246,7 +235,6 @@ func TestFieldsFingerprintPanics(t *testing.T) {
 }
 
 func TestNewFingerprint(t *testing.T) {
-	t.Parallel()
 	a, b, ab := []byte("a"), []byte("b"), []byte("ab")
 	seen := map[idempotency.Fingerprint]bool{}
 	for _, f := range []idempotency.Fingerprint{
@@ -270,7 +258,6 @@ func TestNewFingerprint(t *testing.T) {
 // TestFingerprintOf shows that a record's fingerprint can be made again from its first
 // byte, for the functions that have no parameters.
 func TestFingerprintOf(t *testing.T) {
-	t.Parallel()
 	for name, fp := range map[string]idempotency.FingerprintFunc{
 		"raw": idempotency.RawFingerprint, "JSON": idempotency.JSONFingerprint,
 	} {
@@ -296,7 +283,6 @@ func TestRawFingerprintDoesNotAllocate(t *testing.T) {
 // When a deployment changes the function, retries of earlier requests do not become mismatches,
 // and other requests do not become retries.
 func TestRetryIsComparedByTheFunctionOfItsRecord(t *testing.T) {
-	t.Parallel()
 	own := func(_ *http.Request, body []byte) (idempotency.Fingerprint, error) {
 		return idempotency.NewFingerprint(1, body), nil
 	}
@@ -335,7 +321,6 @@ func TestRetryIsComparedByTheFunctionOfItsRecord(t *testing.T) {
 // retry from another request: neither is refused for good, and neither runs. A function that a
 // route of the process has is known, although it is not that of the record's route.
 func TestRecordOfAnUnknownFunctionIsLeftToAnotherProcess(t *testing.T) {
-	t.Parallel()
 	own := func(_ *http.Request, body []byte) (idempotency.Fingerprint, error) {
 		return idempotency.NewFingerprint(1, body), nil
 	}
@@ -362,7 +347,6 @@ func TestRecordOfAnUnknownFunctionIsLeftToAnotherProcess(t *testing.T) {
 
 // A compressed form, and JSON in another charset, are compared by every process, whichever function it has.
 func TestCodedRequestIsComparedByEachFunction(t *testing.T) {
-	t.Parallel()
 	body := "--b\r\n\r\n1\r\n--b--\r\n"
 	calls := map[string]guardtest.Call{
 		"form":  {Key: "form", Body: body, Header: http.Header{"Content-Type": {"multipart/form-data; boundary=b"}, "Content-Encoding": {"gzip"}}},

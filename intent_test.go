@@ -40,7 +40,6 @@ func (b *bank) charge(w http.ResponseWriter, r *http.Request) {
 // The store forgets everything, which is the case that derived keys and unique constraints
 // are for: the run is repeated, and downstream it is still one effect.
 func TestIntentOutlivesTheRecord(t *testing.T) {
-	t.Parallel()
 	server := redistest.Start(t)
 	b := newBank()
 	store := guardtest.RedisAt(t, server)
@@ -57,12 +56,10 @@ func TestIntentOutlivesTheRecord(t *testing.T) {
 // What is derived depends on the whole intent and on nothing else: not on the store, the
 // process or the attempt.
 func TestIntentIsScopeKeyAndRequest(t *testing.T) {
-	t.Parallel()
 	derived := func(c guardtest.Call, opts ...idempotency.Option) (key string) {
 		guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), opts...)
 		s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			op, _ := idempotency.FromContext(r.Context())
-			key = op.ID() + " " + idempotency.DeriveKey(r.Context(), "charge")
+			key = guardtest.Op(r.Context()).ID() + " " + idempotency.DeriveKey(r.Context(), "charge")
 		})))
 		s.Do(t, c)
 		return key
@@ -87,7 +84,6 @@ func TestIntentIsScopeKeyAndRequest(t *testing.T) {
 // The store is away and the route fails open. The downstream service tells that the run
 // before it, and the protected one after it, had the same intent; so does package client.
 func TestRunThatFailsOpenHasItsIntent(t *testing.T) {
-	t.Parallel()
 	var mu sync.Mutex
 	sent := map[string]int{}
 	downstream := guardtest.ServeHTTP1(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -129,7 +125,6 @@ func TestRunThatFailsOpenHasItsIntent(t *testing.T) {
 
 // A Do inside a handler has an intent of its own, also where both fail open.
 func TestNestedRunHasAnIntentOfItsOwn(t *testing.T) {
-	t.Parallel()
 	for _, fault := range []guardtest.Fault{nil, guardtest.Refuse} {
 		store := &guardtest.FaultStore{}
 		store.Replace(idempotency.NewMemoryStore())

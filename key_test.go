@@ -15,7 +15,6 @@ import (
 )
 
 func TestRequestKey(t *testing.T) {
-	t.Parallel()
 	const name = "Idempotency-Key"
 	tests := []struct {
 		name    string
@@ -39,7 +38,6 @@ func TestRequestKey(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
 			h := http.Header{}
 			for _, value := range tt.values {
 				h.Add(name, value)
@@ -58,7 +56,6 @@ func TestRequestKey(t *testing.T) {
 
 // A request that comes from no connection may have the field in any spelling.
 func TestKeyInAnySpelling(t *testing.T) {
-	t.Parallel()
 	for _, tt := range []struct {
 		header http.Header
 		status int
@@ -88,7 +85,6 @@ func TestRequestKeyDoesNotAllocate(t *testing.T) {
 }
 
 func TestStoreKey(t *testing.T) {
-	t.Parallel()
 	// The names of records in stores that outlive a deployment: not to be changed.
 	const want = "pabwdD-b40jYvm3_gRmUvjEiF06BVBZkFR9utCWVMVo"
 	require.Equal(t, want, idempotency.StoreKey("scope", "key"))
@@ -124,7 +120,6 @@ func TestStoreKeyAllocatesOnce(t *testing.T) {
 }
 
 func TestEveryAnswerToAKeyEchoesIt(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 			if _, ok := w.Header()["Idempotency-Key"]; ok {
@@ -163,7 +158,6 @@ func TestEveryAnswerToAKeyEchoesIt(t *testing.T) {
 // A scope that is taken from a user name could be one of the library's own, by accident or not: that of
 // SharedScope, of a sender of webhooks, of a queue, or of a module that is still to come.
 func TestReservedScopeByAccidentIsRefused(t *testing.T) {
-	t.Parallel()
 	byName := func(r *http.Request) (string, error) {
 		user, _, _ := r.BasicAuth()
 		return user, nil
@@ -186,8 +180,7 @@ func TestReservedScopeByAccidentIsRefused(t *testing.T) {
 	} {
 		h := &guardtest.Counter{}
 		store := idempotency.NewMemoryStore()
-		guard, err := idempotency.New(store, c.scope)
-		require.NoError(t, err)
+		guard := guardtest.NewGuardOf(t, store, c.scope)
 		r := httptest.NewRequest(http.MethodPost, "/charges", http.NoBody)
 		r.SetBasicAuth(c.user, "any")
 		r.Header.Set("Idempotency-Key", "k")

@@ -29,7 +29,6 @@ func TestMain(m *testing.M) {
 // transport.
 
 func TestMethodThatIsNotProtectedPassesThrough(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		st := idempotency.NewMemoryStore()
 		h := &guardtest.Counter{}
@@ -46,7 +45,6 @@ func TestMethodThatIsNotProtectedPassesThrough(t *testing.T) {
 }
 
 func TestRequestWithoutKeyPassesThrough(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		st := idempotency.NewMemoryStore()
 		h := &guardtest.Counter{}
@@ -70,14 +68,12 @@ func touchesNothing(t *testing.T, f func(t *testing.T, s *guardtest.Server), opt
 }
 
 func TestRequiredKeyIsMissing(t *testing.T) {
-	t.Parallel()
 	touchesNothing(t, func(t *testing.T, s *guardtest.Server) {
 		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{}), http.StatusBadRequest, problem.KeyMissing)
 	}, idempotency.WithRequired(true))
 }
 
 func TestMalformedKeyTouchesNothing(t *testing.T) {
-	t.Parallel()
 	touchesNothing(t, func(t *testing.T, s *guardtest.Server) {
 		for name, values := range map[string][]string{
 			"empty":          {""},
@@ -99,7 +95,6 @@ func TestMalformedKeyTouchesNothing(t *testing.T) {
 }
 
 func TestBodyOverTheLimitTouchesNothing(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		st := idempotency.NewMemoryStore()
 		h := &guardtest.Counter{}
@@ -108,7 +103,6 @@ func TestBodyOverTheLimitTouchesNothing(t *testing.T) {
 }
 
 func TestScopeThatCannotBeToldTouchesNothing(t *testing.T) {
-	t.Parallel()
 	touchesNothing(t, func(t *testing.T, s *guardtest.Server) {
 		for _, tenant := range []string{"unknown", "empty"} {
 			got := s.Do(t, guardtest.Call{Key: "k", Tenant: tenant})
@@ -118,7 +112,6 @@ func TestScopeThatCannotBeToldTouchesNothing(t *testing.T) {
 }
 
 func TestDuplicateGetsTheFirstAnswer(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		h := &guardtest.Counter{}
 		s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h))
@@ -141,12 +134,10 @@ func TestDuplicateGetsTheFirstAnswer(t *testing.T) {
 
 // A client that has seen the first byte of an answer can rely on the rest of it.
 func TestAnswerIsRecordedBeforeItIsShown(t *testing.T) {
-	t.Parallel()
 	g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 	guarded := g.Handler(&guardtest.Counter{})
 	w := &beforeShown{ResponseWriter: httptest.NewRecorder(), check: func() {
-		info, err := g.Lookup(t.Context(), idempotency.Key{Scope: "acme", Value: "k"})
-		require.NoError(t, err)
+		info := guardtest.Lookup(t, g, idempotency.Key{Scope: "acme", Value: "k"})
 		require.Equal(t, store.Completed, info.State)
 	}}
 	r := httptest.NewRequest(http.MethodPost, "/charges", strings.NewReader(guardtest.DefaultBody))
@@ -175,7 +166,6 @@ func (w *beforeShown) Write(b []byte) (int, error) {
 }
 
 func TestOtherPayloadIsRefusedInAnyState(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		entered, leave := make(chan struct{}), make(chan struct{})
 		h := &guardtest.Counter{}
@@ -226,7 +216,6 @@ func TestOtherPayloadIsRefusedInAnyState(t *testing.T) {
 }
 
 func TestDuplicateInFlightIsRefusedAtOnce(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		h, s, first, leave := slowServer(t, serve)
 		got := s.Do(t, guardtest.Call{Key: "k"})
@@ -242,7 +231,6 @@ func TestDuplicateInFlightIsRefusedAtOnce(t *testing.T) {
 }
 
 func TestDuplicateInFlightWaitsAndReplays(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		const duplicates = 20
 		h, s, first, leave := slowServer(t, serve, idempotency.WithWait(time.Minute))
@@ -268,7 +256,6 @@ func TestDuplicateInFlightWaitsAndReplays(t *testing.T) {
 }
 
 func TestWaitIsOverBeforeTheRun(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		_, s, first, leave := slowServer(t, serve, idempotency.WithWait(time.Millisecond))
 		guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
@@ -304,7 +291,6 @@ func slowServer(t *testing.T, serve func(http.Handler) *guardtest.Server, opts .
 }
 
 func TestHeldKeyIsNotRunAgain(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			w.WriteHeader(http.StatusBadGateway)
@@ -319,7 +305,6 @@ func TestHeldKeyIsNotRunAgain(t *testing.T) {
 }
 
 func TestUnknownOutcomeRunsAgainAsTheNextAttempt(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		var attempts []int
 		var ids []string
@@ -347,7 +332,6 @@ func TestUnknownOutcomeRunsAgainAsTheNextAttempt(t *testing.T) {
 }
 
 func TestAnswerTooLargeToKeepIsSentButNotRunAgain(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		large := strings.Repeat("0123456789", 10)
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
@@ -371,7 +355,6 @@ func TestAnswerTooLargeToKeepIsSentButNotRunAgain(t *testing.T) {
 
 // The limit is that of the body: one of exactly that many bytes is kept, with its header and trailer.
 func TestBodyOfTheLimitIsKept(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		body := strings.Repeat("x", 1<<20) // the default
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
@@ -398,14 +381,12 @@ func TestBodyOfTheLimitIsKept(t *testing.T) {
 // A Location that the route leaves out of the record reaches nobody but the client of the run, be the
 // answer too large to keep, or shorter than it was declared.
 func TestUnrecordedLocationIsNotTold(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 			w.Header().Set("Location", "/signed?token=secret")
 			if r.URL.Path == "/short" {
 				w.Header().Set("Content-Length", "10")
-				op, _ := idempotency.FromContext(r.Context())
-				op.SetOutcome(idempotency.Final)
+				guardtest.Op(r.Context()).SetOutcome(idempotency.Final)
 			}
 			w.WriteHeader(http.StatusCreated)
 			_, _ = io.WriteString(w, "1234")
@@ -437,7 +418,6 @@ func TestUnrecordedLocationIsNotTold(t *testing.T) {
 }
 
 func TestTenantsDoNotMeet(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 			_, _ = io.WriteString(w, "for "+r.Header.Get("X-Tenant"))
@@ -452,11 +432,10 @@ func TestTenantsDoNotMeet(t *testing.T) {
 }
 
 func TestHandlerReadsWhatWasFingerprinted(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 			body, err := io.ReadAll(r.Body)
-			if err != nil || r.ContentLength != int64(len(body)) {
+			if err != nil || int64(len(body)) != r.ContentLength {
 				t.Errorf("read %d bytes of %d: %v", len(body), r.ContentLength, err)
 			}
 			_, _ = w.Write(body)

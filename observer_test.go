@@ -43,7 +43,6 @@ func unwound(f func()) {
 // What an observer does to itself does not concern the request: the answer of a run is
 // recorded although the observer panics when it is told that recording has failed once.
 func TestPanicOfTheObserverIsContained(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		h := guardtest.Answering(0, "done")
@@ -62,7 +61,6 @@ func TestPanicOfTheObserverIsContained(t *testing.T) {
 // The one who leads a wait is lost: another of those who wait leads on, and its place in
 // the room is given back.
 func TestLeaderThatIsLostIsReplaced(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := guardtest.Answering(20*time.Second, "done")
 		p, store := guardtest.NewWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(time.Minute),
@@ -89,7 +87,6 @@ func TestLeaderThatIsLostIsReplaced(t *testing.T) {
 
 // A claim whose reply never came is given back also if the request that made it is lost.
 func TestClaimOfALostRequestIsGivenBack(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := guardtest.Answering(0, "done")
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, disturb("claim", runtime.Goexit))
@@ -101,7 +98,6 @@ func TestClaimOfALostRequestIsGivenBack(t *testing.T) {
 
 // So is a claim that has taken the key over, if the request is lost when that is reported.
 func TestTakeoverOfALostRequestIsGivenBack(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var lost atomic.Int32
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"),
@@ -121,7 +117,6 @@ func TestTakeoverOfALostRequestIsGivenBack(t *testing.T) {
 
 // A run that is lost while it is being settled blocks its key for no longer than a lease.
 func TestKeyOfALostRunLapses(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := guardtest.Answering(0, "done")
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, disturb("complete", runtime.Goexit))
@@ -136,7 +131,6 @@ func TestKeyOfALostRunLapses(t *testing.T) {
 // An observer may keep the context of an event for longer than the request takes. What serves one
 // request serves others later, and the context must not become theirs.
 func TestContextOfAnEventIsThatOfItsRequest(t *testing.T) {
-	t.Parallel()
 	type name struct{}
 	var kept []context.Context
 	g, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope,

@@ -55,7 +55,6 @@ var invalidOptions = map[string][]idempotency.Option{
 }
 
 func TestInvalidOptionsAreNamed(t *testing.T) {
-	t.Parallel()
 	for name, options := range invalidOptions {
 		for _, option := range options {
 			g, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope, option)
@@ -68,7 +67,6 @@ func TestInvalidOptionsAreNamed(t *testing.T) {
 
 // A held key would run while the store is away.
 func TestFailOpenDoesNotGoWithHold(t *testing.T) {
-	t.Parallel()
 	for _, r := range []idempotency.Recovery{idempotency.Hold, idempotency.HoldAfter(3)} {
 		_, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope, idempotency.WithRecovery(r), idempotency.WithFailOpen(true))
 		require.ErrorContains(t, err, "WithFailOpen: WithRecovery("+r.String()+")")
@@ -76,7 +74,6 @@ func TestFailOpenDoesNotGoWithHold(t *testing.T) {
 }
 
 func TestAllMistakesAreReportedAtOnce(t *testing.T) {
-	t.Parallel()
 	var options []idempotency.Option
 	for _, invalid := range invalidOptions {
 		options = append(options, invalid[0])
@@ -90,7 +87,6 @@ func TestAllMistakesAreReportedAtOnce(t *testing.T) {
 }
 
 func TestLaterOptionCounts(t *testing.T) {
-	t.Parallel()
 	_, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope,
 		idempotency.WithTTL(-1), idempotency.WithTTL(time.Hour), nil)
 	require.NoError(t, err)
@@ -98,7 +94,6 @@ func TestLaterOptionCounts(t *testing.T) {
 
 // The retention is checked against the lease that is in force, whichever was set first.
 func TestRetentionIsCheckedAgainstTheLease(t *testing.T) {
-	t.Parallel()
 	lease, retention := idempotency.WithLease(time.Minute), idempotency.WithRetention(90*time.Second)
 	for _, options := range [][]idempotency.Option{{lease, retention}, {retention, lease}} {
 		_, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope, options...)
@@ -111,7 +106,6 @@ func TestRetentionIsCheckedAgainstTheLease(t *testing.T) {
 
 // A nil option is none, so that an optional one needs no list.
 func TestNilOptions(t *testing.T) {
-	t.Parallel()
 	require.NotPanics(t, func() {
 		guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(nil), nil).With(nil)
 		_, _, err := idempotency.Do(t.Context(), guard, invoiceKey, func(ctx context.Context) (int, error) {
@@ -123,7 +117,6 @@ func TestNilOptions(t *testing.T) {
 }
 
 func TestWithPanicsOnAMistake(t *testing.T) {
-	t.Parallel()
 	g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 	for name, options := range invalidOptions {
 		err, ok := guardtest.PanicOf(func() { g.With(options[0]) }).(error)
@@ -135,7 +128,6 @@ func TestWithPanicsOnAMistake(t *testing.T) {
 
 // Guards that With makes share the room for requests that wait, so none of them can have another.
 func TestWaitingRoomIsSetOnce(t *testing.T) {
-	t.Parallel()
 	size := idempotency.WithLimits(idempotency.Limits{WaitingBytes: 1 << 20})
 	g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), size)
 	require.NotPanics(t, func() { g.With(size, idempotency.WithWait(time.Second)) })
@@ -145,7 +137,6 @@ func TestWaitingRoomIsSetOnce(t *testing.T) {
 
 // A limit that is zero stays as it is: the default, or that of the guard that With is called on.
 func TestZeroLimitsStay(t *testing.T) {
-	t.Parallel()
 	zero := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithLimits(idempotency.Limits{})).Policy()
 	require.Equal(t, []int64{1 << 20, 1 << 20}, []int64{zero.MaxRequestBody, zero.MaxResponseBody})
 
@@ -159,7 +150,6 @@ func TestZeroLimitsStay(t *testing.T) {
 
 // A guard made with With has its own settings and leaves those of the other alone.
 func TestWithChangesACopy(t *testing.T) {
-	t.Parallel()
 	h := &guardtest.Counter{}
 	g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 	required := g.With(idempotency.WithRequired(true))
@@ -173,7 +163,6 @@ func TestWithChangesACopy(t *testing.T) {
 // What one guard switches on, a guard made from it can switch off again: a service may
 // fail open while its payout route does not.
 func TestWithSwitchesOff(t *testing.T) {
-	t.Parallel()
 	h := &guardtest.Counter{}
 	g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRequired(true), idempotency.WithStrictKeys(true))
 	lax := guardtest.ServeRecorder(t, g.With(idempotency.WithRequired(false), idempotency.WithStrictKeys(false)).Handler(h))
@@ -192,7 +181,6 @@ func TestWithSwitchesOff(t *testing.T) {
 
 // A route's observer joins those of its guard, and is told nothing of other routes.
 func TestObserversAddUp(t *testing.T) {
-	t.Parallel()
 	var all, one, other guardtest.Events
 	g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(all.Observe), idempotency.WithObserver(nil))
 	first := guardtest.ServeRecorder(t, g.With(idempotency.WithObserver(one.Observe)).Handler(&guardtest.Counter{}))
@@ -210,7 +198,6 @@ func TestObserversAddUp(t *testing.T) {
 // Names become metric labels and words in a log, also where there is nothing: none of them may be empty or look like a
 // mistake.
 func TestNamesOfZeroValues(t *testing.T) {
-	t.Parallel()
 	for want, value := range map[string]fmt.Stringer{
 		"none": idempotency.Outcome(0), "outcome(9)": idempotency.Outcome(9), "rerun": idempotency.Recovery(0),
 		"hold-after-9": idempotency.HoldAfter(9), "recovery(-9)": idempotency.Recovery(-9), "run": event.Run,

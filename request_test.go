@@ -39,7 +39,6 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 func (b *watchedBody) Close() error { return nil }
 
 func TestDeclaredHugeBodyIsRefusedUnread(t *testing.T) {
-	t.Parallel()
 	store := idempotency.NewMemoryStore()
 	h := &guardtest.Counter{}
 	body := &watchedBody{Reader: strings.NewReader("x")}
@@ -52,7 +51,6 @@ func TestDeclaredHugeBodyIsRefusedUnread(t *testing.T) {
 
 // Memory for a body grows with what arrives of it, and not with what is announced.
 func TestBodyTakesMemoryAsItArrives(t *testing.T) {
-	t.Parallel()
 	const length = 1 << 20
 	sent := strings.Repeat("0123456789abcde\n", length/16)
 	body := &steppingBody{rest: sent}
@@ -92,7 +90,6 @@ func (b *steppingBody) Close() error { return nil }
 // or a context. The refusal says so, however the outer handler has left the request. What was put
 // back is served.
 func TestBodyThatWasReadOutsideIsRefused(t *testing.T) {
-	t.Parallel()
 	const form, text = "application/x-www-form-urlencoded", "application/json; charset=utf-8"
 	parseForm := func(r *http.Request) { _ = r.PostFormValue("csrf") }
 	readAll := func(r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }
@@ -111,7 +108,6 @@ func TestBodyThatWasReadOutsideIsRefused(t *testing.T) {
 	} {
 		for _, declared := range []bool{true, false} {
 			t.Run(fmt.Sprint(name, ", declared ", declared), func(t *testing.T) {
-				t.Parallel()
 				guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 					store := idempotency.NewMemoryStore()
 					h := &guardtest.Counter{}
@@ -169,7 +165,6 @@ func sendBody(t *testing.T, s *guardtest.Server, body string, declared bool, hea
 // A handler that decompresses a body and leaves its declared length is noticed too, whether the
 // body has become longer or shorter.
 func TestBodyOfAnotherLengthThanDeclaredIsRefused(t *testing.T) {
-	t.Parallel()
 	h := &guardtest.Counter{}
 	guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h)
 	for key, replaced := range map[string]string{"shorter": "{}", "longer": guardtest.DefaultBody + "\n"} {
@@ -195,7 +190,6 @@ func TestBodyOfAnotherLengthThanDeclaredIsRefused(t *testing.T) {
 
 // A request without a body is one, however it says so.
 func TestEmptyBodyIsServed(t *testing.T) {
-	t.Parallel()
 	guardtest.Each(t, map[string]*http.Request{
 		"declared":                {ContentLength: 0, Header: http.Header{"Content-Length": {"0"}, "Content-Type": {"application/json"}}},
 		"no length, no body":      {ContentLength: 0, Header: http.Header{"Content-Type": {"application/json"}}, Body: http.NoBody},
@@ -216,7 +210,6 @@ func TestEmptyBodyIsServed(t *testing.T) {
 
 // The limit of an outer handler is a limit too, and not an unreadable body.
 func TestOuterBodyLimitIsTooLarge(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		store := idempotency.NewMemoryStore()
 		h := &guardtest.Counter{}
@@ -244,7 +237,6 @@ func requireBodyLimit(t *testing.T, s *guardtest.Server, store *idempotency.Memo
 }
 
 func TestBodyThatDoesNotArriveClaimsNothing(t *testing.T) {
-	t.Parallel()
 	errBroken := errors.New("connection broke")
 	failing := func(err error) io.ReadCloser {
 		return io.NopCloser(io.MultiReader(strings.NewReader("{"), errReader{err}))
@@ -280,7 +272,6 @@ func (r errReader) Read([]byte) (int, error) { return 0, r.err }
 
 // A body that drips in holds no claim: another request with the key is served meanwhile.
 func TestSlowBodyHoldsNoClaim(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		store := idempotency.NewMemoryStore()
 		h := &guardtest.Counter{}
@@ -315,7 +306,6 @@ func TestSlowBodyHoldsNoClaim(t *testing.T) {
 // The memory of a body is used again for the next. So a handler that leaves a goroutine behind, which
 // reads on, gets an error and never a byte of another request.
 func TestBodyEndsWithItsHandler(t *testing.T) {
-	t.Parallel()
 	keyless := func(*http.Request, []byte) (string, error) { return "", nil }
 	full := idempotency.NewMemoryStore(idempotency.WithMaxEntries(1))
 	guardtest.Post(guardtest.NewGuard(t, full).Handler(&guardtest.Counter{}), http.NoBody, 0)
@@ -362,7 +352,6 @@ func TestBodyEndsWithItsHandler(t *testing.T) {
 }
 
 func TestCallersRequestIsNotChanged(t *testing.T) {
-	t.Parallel()
 	guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.ReadAll(r.Body)
 		r.Method, r.Pattern, r.ContentLength, r.Form = "CHANGED", "/changed", 99, nil
@@ -381,7 +370,6 @@ func TestCallersRequestIsNotChanged(t *testing.T) {
 // With a key function, a request without a key passes, one that cannot be read is refused,
 // and the refusal shows neither the key nor the reason.
 func TestKeyFunction(t *testing.T) {
-	t.Parallel()
 	h := &guardtest.Counter{}
 	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithKeyFunc(webhook.JSONKey("id")))
 	s := guardtest.ServeRecorder(t, guard.Handler(h))

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -22,7 +23,6 @@ import (
 )
 
 func TestSealerRefusesKeysOfAnotherSize(t *testing.T) {
-	t.Parallel()
 	for _, key := range [][]byte{nil, make([]byte, 16), make([]byte, 31), make([]byte, 33)} {
 		_, err := idempotency.NewSealer(key)
 		require.ErrorContains(t, err, "32")
@@ -33,7 +33,6 @@ func TestSealerRefusesKeysOfAnotherSize(t *testing.T) {
 }
 
 func TestSealedAnswerIsReplayedAndUnreadableInTheStore(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		first, _ := guardtest.Twice(t, serve, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Location", "/charges/secret")
@@ -49,7 +48,6 @@ func TestSealedAnswerIsReplayedAndUnreadableInTheStore(t *testing.T) {
 // The data that a sealer binds an answer to differs with the key, the tenant and the payload,
 // and is the same when the answer is opened.
 func TestSealerIsToldWhatTheAnswerBelongsTo(t *testing.T) {
-	t.Parallel()
 	spy := &spySealer{Sealer: guardtest.NewSealer(t, 1)}
 	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithSealer(spy)).Handler(&guardtest.Counter{}))
 	calls := []guardtest.Call{{Key: "a"}, {Key: "b"}, {Key: "a", Tenant: "bob"}, {Key: "c", Body: "other"}}
@@ -87,7 +85,6 @@ func (s *spySealer) Open(sealed, bound []byte) ([]byte, error) {
 // The guard changes nothing that a sealer or a codec has returned, not even behind its end. A sealer may
 // return its argument.
 func TestSealerAndCodecKeepWhatTheyReturn(t *testing.T) {
-	t.Parallel()
 	l := &lender{}
 	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithSealer(l))
 	for range 3 {
@@ -134,7 +131,6 @@ func (l *lender) Unmarshal(data []byte, v any) error {
 // If a definite answer cannot be sealed, it cannot be recorded, and the handler must not run
 // again. The client still gets the answer.
 func TestAnswerThatCannotBeSealedHoldsTheKey(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		seen := &guardtest.Events{}
 		h := &guardtest.Counter{}
@@ -185,7 +181,6 @@ func TestNoBitOfAStoredAnswerCanBeAltered(t *testing.T) {
 	if race.Enabled {
 		t.Skip("thousands of requests, one after the other: there is nothing to detect")
 	}
-	t.Parallel()
 	guardtest.Each(t, map[string]idempotency.Option{"plain": nil, "sealed": idempotency.WithSealer(guardtest.NewSealer(t, 1))}, func(t *testing.T, opt idempotency.Option) {
 		c := guardtest.Call{Key: "k"}
 		s := newTampering(t, opt)
@@ -210,7 +205,6 @@ func TestNoBitOfAStoredAnswerCanBeAltered(t *testing.T) {
 // A record that is put in the place of another one answers nobody: not under another key, not
 // for another tenant, not for another payload. A sealed one is no more acceptable.
 func TestStoredAnswerCannotBeMoved(t *testing.T) {
-	t.Parallel()
 	guardtest.Each(t, map[string]idempotency.Option{"plain": nil, "sealed": idempotency.WithSealer(guardtest.NewSealer(t, 1))}, func(t *testing.T, opt idempotency.Option) {
 		calls := []guardtest.Call{{Key: "a"}, {Key: "a", Body: "other"}, {Key: "b"}, {Key: "a", Tenant: "bob"}, {Key: "a", Tenant: "eve", Body: "other"}, {Key: "c", Path: "/refunds"}}
 		for i, to := range calls {
@@ -229,7 +223,6 @@ func TestStoredAnswerCannotBeMoved(t *testing.T) {
 // know the key of an answer serve it. One that does not know the key does not run, and tells clients
 // to come back: another process can serve them.
 func TestSealingKeysAreRotatedUnderWay(t *testing.T) {
-	t.Parallel()
 	store := idempotency.NewMemoryStore()
 	process := func(sealer idempotency.Sealer) (*guardtest.Server, *guardtest.Counter) {
 		h := &guardtest.Counter{}
@@ -256,7 +249,6 @@ func TestSealingKeysAreRotatedUnderWay(t *testing.T) {
 // A run ends without an answer and leaves a step, and the retry meets a process that does not know
 // the key of that step. The handler does not run there, and another process goes on from the step.
 func TestStepSealedWithAnUnknownKeyIsLeftToAnotherProcess(t *testing.T) {
-	t.Parallel()
 	store := idempotency.NewMemoryStore()
 	var charges, runs atomic.Int64
 	process := func(opts ...idempotency.Option) (*guardtest.Server, *idempotency.Guard) {
@@ -283,7 +275,6 @@ func TestStepSealedWithAnUnknownKeyIsLeftToAnotherProcess(t *testing.T) {
 
 // Do tells its caller to come back, too.
 func TestValueSealedWithAnUnknownKeyIsLeftToAnotherProcess(t *testing.T) {
-	t.Parallel()
 	store := idempotency.NewMemoryStore()
 	do := func(sealer idempotency.Sealer) error {
 		guard := guardtest.NewGuard(t, store, idempotency.WithSealer(sealer))
@@ -301,7 +292,6 @@ func TestValueSealedWithAnUnknownKeyIsLeftToAnotherProcess(t *testing.T) {
 // Sealing is turned on while processes without a sealer still run. Those cannot read sealed
 // answers, and processes with a sealer accept only sealed answers. Both tell clients to come back.
 func TestSealingIsTurnedOnUnderWay(t *testing.T) {
-	t.Parallel()
 	store := idempotency.NewMemoryStore()
 	h := &guardtest.Counter{}
 	old := guardtest.ServeRecorder(t, guardtest.NewGuard(t, store).Handler(h))
@@ -320,7 +310,6 @@ func TestSealingIsTurnedOnUnderWay(t *testing.T) {
 // Every bit of a sealed step counts too, and the step belongs to its record. The guard reports
 // an altered step, and does not run it again.
 func TestNoBitOfASealedStepCanBeAltered(t *testing.T) {
-	t.Parallel()
 	store := &guardtest.SpyStore{MemoryStore: idempotency.NewMemoryStore(), Saved: map[string][]byte{}}
 	seen := &guardtest.Events{}
 	runs, corrupt := 0, 0
@@ -367,7 +356,6 @@ var answerFingerprint = idempotency.Fingerprint([]byte("0123456789abcdefghijklmn
 
 // The seal itself is bound to key and payload, whatever the sealed answer contains.
 func TestSealIsBoundToKeyAndPayload(t *testing.T) {
-	t.Parallel()
 	spy := &spySealer{Sealer: guardtest.NewSealer(t, 1)}
 	other := answerFingerprint
 	other[31]++
@@ -435,7 +423,6 @@ func FuzzSealed(f *testing.F) {
 // Somebody who can read the store learns nothing. Somebody who can write to it cannot make a
 // step return a value of another step, or one that is made up.
 func TestSealedSteps(t *testing.T) {
-	t.Parallel()
 	sealer, err := idempotency.NewSealer(bytes.Repeat([]byte{1}, 32))
 	require.NoError(t, err)
 	type row struct {
@@ -459,9 +446,8 @@ func TestSealedSteps(t *testing.T) {
 					charged++
 					return "secret", nil
 				})
-				if op.Attempt() == 2 && !errors.Is(err, c.want) || err == nil && got != "secret" {
-					t.Errorf("attempt %d: %q, %v", op.Attempt(), got, err)
-				}
+				assert.False(t, op.Attempt() == 2 && !errors.Is(err, c.want), "attempt %d: %q, %v", op.Attempt(), got, err)
+				assert.False(t, err == nil && got != "secret", "attempt %d: %q, %v", op.Attempt(), got, err)
 				_, _ = idempotency.Step(r.Context(), "ship", func(context.Context) (string, error) { return "sh_1", nil })
 				w.WriteHeader(http.StatusInternalServerError)
 			})))
@@ -476,7 +462,6 @@ func TestSealedSteps(t *testing.T) {
 // A guard without the sealer cannot read a sealed step, and above all does not take it for one
 // that may run again.
 func TestSealedStepIsNoneWithoutTheSealer(t *testing.T) {
-	t.Parallel()
 	for i := range 256 { // the first byte of what a sealer makes can be any
 		sealer := prefixSealer{byte(i)}
 		stored, err := idempotency.SealStep(sealer, []byte("v1"), answerKey, idempotency.Fingerprint{}, "charge")

@@ -27,7 +27,6 @@ func stepServer(t *testing.T, h http.HandlerFunc, opts ...idempotency.Option) *g
 }
 
 func TestStepIsNotRunAgainByTheNextAttempt(t *testing.T) {
-	t.Parallel()
 	type receipt struct{ ID, Note string }
 	ran := map[string]int{}
 	s := stepServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -55,7 +54,6 @@ func TestStepIsNotRunAgainByTheNextAttempt(t *testing.T) {
 }
 
 func TestStepHandsBackTheDecodedValue(t *testing.T) {
-	t.Parallel()
 	type value struct {
 		Kept    string
 		Dropped string `json:"-"`
@@ -71,7 +69,6 @@ func TestStepHandsBackTheDecodedValue(t *testing.T) {
 }
 
 func TestPermanentErrorIsRecorded(t *testing.T) {
-	t.Parallel()
 	declined := errors.New("card declined")
 	ran, attempts := 0, 0
 	s := stepServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -80,9 +77,8 @@ func TestPermanentErrorIsRecorded(t *testing.T) {
 			ran++
 			return 0, idempotency.Permanent(declined)
 		})
-		if !idempotency.IsPermanent(err) || err.Error() != "card declined" {
-			t.Errorf("attempt %d: %v", attempts, err)
-		}
+		assert.True(t, idempotency.IsPermanent(err), "attempt %d: %v", attempts, err)
+		assert.EqualError(t, err, "card declined", "attempt %d: %v", attempts, err)
 		if first := attempts == 1; errors.Is(err, declined) != first {
 			t.Errorf("attempt %d: the function's own error: %v", attempts, !first)
 		}
@@ -96,7 +92,6 @@ func TestPermanentErrorIsRecorded(t *testing.T) {
 }
 
 func TestAtMostOnceStepIsHeldAfterACrash(t *testing.T) {
-	t.Parallel()
 	guardtest.Each(t, map[string]func(){
 		"panic":  func() { panic(http.ErrAbortHandler) },
 		"goexit": runtime.Goexit,
@@ -123,7 +118,6 @@ func TestAtMostOnceStepIsHeldAfterACrash(t *testing.T) {
 }
 
 func TestStepMisuse(t *testing.T) {
-	t.Parallel()
 	ok := func(context.Context) (int, error) { return 1, nil }
 	misused := func(t *testing.T, err error, part string) {
 		t.Helper()
@@ -155,9 +149,8 @@ func TestStepMisuse(t *testing.T) {
 			return 0, idempotency.Permanent(errors.New(strings.Repeat("x", 64<<10+1)))
 		})
 		misused(t, err, "65537 bytes")
-		if !errors.Is(err, idempotency.ErrNotRecorded) || !strings.Contains(err.Error(), `step "large error"`) {
-			t.Errorf("what is too large has happened: %v", err)
-		}
+		assert.ErrorIs(t, err, idempotency.ErrNotRecorded, "what is too large has happened")
+		assert.ErrorContains(t, err, `step "large error"`, "what is too large has happened")
 		_, err = idempotency.Step(ctx, "not JSON", func(context.Context) (func(), error) { return nil, nil })
 		misused(t, err, "unsupported type")
 	})
@@ -168,7 +161,6 @@ func TestStepMisuse(t *testing.T) {
 
 // A recorded value of another type is not half a value, and the step does not run again.
 func TestRecordedValueThatCannotBeDecoded(t *testing.T) {
-	t.Parallel()
 	attempt := 0
 	s := stepServer(t, func(w http.ResponseWriter, r *http.Request) {
 		var err, want error
@@ -187,23 +179,18 @@ func TestRecordedValueThatCannotBeDecoded(t *testing.T) {
 }
 
 func TestStepsRunInParallel(t *testing.T) {
-	t.Parallel()
 	const steps = 50
 	ran := [steps]int{}
 	s := stepServer(t, func(w http.ResponseWriter, r *http.Request) {
-		var all sync.WaitGroup
-		for i := range steps {
-			all.Go(func() {
-				got, err := idempotency.Step(r.Context(), fmt.Sprintf("step %d", i), func(context.Context) (int, error) {
-					ran[i]++
-					return i * 100, nil
-				})
-				if err != nil || got != i*100 {
-					t.Errorf("step %d: %d, %v", i, got, err)
-				}
+		guardtest.Together(steps, func(i int) {
+			got, err := idempotency.Step(r.Context(), fmt.Sprintf("step %d", i), func(context.Context) (int, error) {
+				ran[i]++
+				return i * 100, nil
 			})
-		}
-		all.Wait()
+			if err != nil || got != i*100 {
+				t.Errorf("step %d: %d, %v", i, got, err)
+			}
+		})
 		w.WriteHeader(http.StatusInternalServerError)
 	})
 	s.Do(t, guardtest.Call{Key: "k"})
@@ -214,7 +201,6 @@ func TestStepsRunInParallel(t *testing.T) {
 }
 
 func TestStepOutsideOfAnOperationJustRuns(t *testing.T) {
-	t.Parallel()
 	for range 2 {
 		got, err := idempotency.Step(t.Context(), "s", func(context.Context) (string, error) { return "ran", nil })
 		require.NoError(t, err)
@@ -223,7 +209,6 @@ func TestStepOutsideOfAnOperationJustRuns(t *testing.T) {
 }
 
 func TestDerivedKeysAreStableAndDistinct(t *testing.T) {
-	t.Parallel()
 	seen := map[string]string{}
 	attempt := 0
 	s := stepServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -254,7 +239,6 @@ func TestDerivedKeysAreStableAndDistinct(t *testing.T) {
 
 // The mark of a step that must not run twice outlasts the program that made it.
 func TestMarkOutlivesTheOption(t *testing.T) {
-	t.Parallel()
 	guardtest.Each(t, map[string][]idempotency.TaskOption{
 		"kept":    {idempotency.AtMostOnce()},
 		"dropped": nil,
@@ -283,7 +267,6 @@ func TestMarkOutlivesTheOption(t *testing.T) {
 
 // An outcome that the handler has found out itself counts more than the mark.
 func TestUncertainRunMayDecideItself(t *testing.T) {
-	t.Parallel()
 	s := stepServer(t, func(w http.ResponseWriter, r *http.Request) {
 		_, err := idempotency.Step(r.Context(), "wire", func(context.Context) (int, error) {
 			return 0, errors.New("no answer")
@@ -292,8 +275,7 @@ func TestUncertainRunMayDecideItself(t *testing.T) {
 			w.WriteHeader(http.StatusBadGateway)
 			return
 		}
-		op, _ := idempotency.FromContext(r.Context())
-		op.SetOutcome(idempotency.Final) // the bank was asked
+		guardtest.Op(r.Context()).SetOutcome(idempotency.Final) // the bank was asked
 	})
 	require.Equal(t, http.StatusBadGateway, s.Do(t, guardtest.Call{Key: "k"}).Status)
 	require.Equal(t, http.StatusOK, s.Do(t, guardtest.Call{Key: "k"}).Status)
@@ -302,15 +284,12 @@ func TestUncertainRunMayDecideItself(t *testing.T) {
 
 // An operation inside a step is another operation, with steps and keys of its own.
 func TestStepMayContainAnotherOperation(t *testing.T) {
-	t.Parallel()
 	jobs := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 	s := stepServer(t, func(_ http.ResponseWriter, r *http.Request) {
 		outer := idempotency.DeriveKey(r.Context(), "charge")
 		got, err := idempotency.Step(r.Context(), "charge", func(ctx context.Context) (string, error) {
 			value, _, err := idempotency.Do(ctx, jobs, invoiceKey, func(ctx context.Context) (string, error) {
-				if idempotency.DeriveKey(ctx, "charge") == outer {
-					t.Error("derived keys of two operations collide")
-				}
+				assert.NotEqual(t, outer, idempotency.DeriveKey(ctx, "charge"), "derived keys of two operations collide")
 				return idempotency.Step(ctx, "charge", func(context.Context) (string, error) { return "inner", nil })
 			})
 			return value, err
@@ -322,7 +301,6 @@ func TestStepMayContainAnotherOperation(t *testing.T) {
 }
 
 func TestStepNeedsAStoreThatCanRecordIt(t *testing.T) {
-	t.Parallel()
 	guard := guardtest.NewGuard(t, guardtest.PlainStore{Store: idempotency.NewMemoryStore()})
 	s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, err := idempotency.Step(r.Context(), "s", func(context.Context) (int, error) {
@@ -336,10 +314,8 @@ func TestStepNeedsAStoreThatCanRecordIt(t *testing.T) {
 
 // A step with an unreadable record does not run.
 func TestStepOfUnknownKindIsNotRunAgain(t *testing.T) {
-	t.Parallel()
 	for _, value := range []string{"", "?"} {
 		t.Run(value, func(t *testing.T) {
-			t.Parallel()
 			stepOfUnknownKind(t, value)
 		})
 	}
@@ -386,17 +362,14 @@ func TestStepsOnRedis(t *testing.T) {
 				charges++
 				return strings.Repeat("ch_1\r\n\x00", 4000), nil
 			})
-			if err != nil || len(got) != 7*4000 {
-				t.Errorf("attempt %d: %d bytes, %v", op.Attempt(), len(got), err)
-			}
+			assert.NoError(t, err, "attempt %d: %d bytes, %v", op.Attempt(), len(got), err)
+			assert.Len(t, got, 7*4000, "attempt %d: %d bytes, %v", op.Attempt(), len(got), err)
 			switch op.Attempt() {
 			case 1: // as good as dead: its lease lapses while it does nothing
 				close(died)
 				<-revive
 				_, err = idempotency.Step(r.Context(), "ship", func(context.Context) (int, error) { return 1, nil })
-				if err == nil {
-					t.Error("an overtaken run records a step")
-				}
+				assert.Error(t, err, "an overtaken run records a step")
 			case 2:
 				w.WriteHeader(http.StatusBadGateway) // released
 			default:
@@ -428,7 +401,6 @@ func TestStepsOnRedis(t *testing.T) {
 // A refused connection does not block a step under AtMostOnce for ever: the function has
 // proof that nothing happened, and the mark goes.
 func TestStepThatWasNotDoneMayBeBegunAgain(t *testing.T) {
-	t.Parallel()
 	refused := errors.New("connection refused")
 	runs := 0
 	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, run int64) {
@@ -438,9 +410,8 @@ func TestStepThatWasNotDoneMayBeBegunAgain(t *testing.T) {
 			}
 			return 1, nil
 		}, idempotency.AtMostOnce())
-		if run == 1 && !errors.Is(err, refused) || run == 2 && err != nil {
-			t.Errorf("run %d: %v", run, err)
-		}
+		assert.False(t, run == 1 && !errors.Is(err, refused), "run %d: %v", run, err)
+		assert.False(t, run == 2 && err != nil, "run %d: %v", run, err)
 		if err != nil {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}

@@ -16,7 +16,6 @@ import (
 )
 
 func TestMemoryStoreKeepsTheContract(t *testing.T) {
-	t.Parallel()
 	storetest.Run(t, storetest.Harness{
 		New: func(testing.TB) (idempotency.Store, func(time.Duration)) {
 			return idempotency.NewMemoryStore(), time.Sleep
@@ -28,10 +27,8 @@ func TestMemoryStoreKeepsTheContract(t *testing.T) {
 // A value that alone is larger than the store is refused, and changes nothing. The guard then
 // records that the run has happened.
 func TestMemoryStoreRefusesWhatNeverFits(t *testing.T) {
-	t.Parallel()
 	ctx, st, key, c := t.Context(), idempotency.NewMemoryStore(idempotency.WithMaxBytes(10_000)), guardtest.MemoryKeys(1)[0], guardtest.MemoryClaim(0)
-	_, err := st.Claim(ctx, key, c)
-	require.NoError(t, err)
+	guardtest.Claim(t, st, key, c)
 	large := store.Completion{Answer: make([]byte, 10_000), TTL: time.Hour}
 	require.ErrorIs(t, st.Complete(ctx, key, c.Owner, large), store.ErrTooLarge)
 	require.ErrorIs(t, st.SaveStep(ctx, key, c.Owner, "step", large.Answer), store.ErrTooLarge)
@@ -50,7 +47,6 @@ func TestMemoryStoreRefusesWhatNeverFits(t *testing.T) {
 }
 
 func TestMemoryStoreLimitsMustBePositive(t *testing.T) {
-	t.Parallel()
 	require.Panics(t, func() { idempotency.WithMaxEntries(0) })
 	require.Panics(t, func() { idempotency.WithMaxBytes(0) })
 }

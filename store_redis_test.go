@@ -76,11 +76,9 @@ func TestRedisLargeAnswer(t *testing.T) {
 		require.ErrorIs(t, s.Complete(ctx, key, first.Owner, store.Completion{Answer: large, TTL: time.Hour}), store.ErrNotOwner)
 		require.Zero(t, client.Exists(ctx, "idem:"+key).Val(), "an owner without a record left one")
 
-		_, err := s.Claim(ctx, key, first)
-		require.NoError(t, err)
+		guardtest.Claim(t, s, key, first)
 		b.Advance(t, "idem:", first.Lease)
-		r, err := s.Claim(ctx, key, second)
-		require.NoError(t, err)
+		r := guardtest.Claim(t, s, key, second)
 		require.Equal(t, 2, r.Attempt)
 
 		require.ErrorIs(t, s.Complete(ctx, key, first.Owner, store.Completion{Answer: large, TTL: time.Hour}), store.ErrNotOwner)
@@ -90,12 +88,11 @@ func TestRedisLargeAnswer(t *testing.T) {
 		require.NoError(t, s.Complete(ctx, key, second.Owner, store.Completion{Answer: other, TTL: time.Hour}))
 		require.ErrorIs(t, s.Complete(ctx, key, first.Owner, store.Completion{Answer: other, TTL: time.Hour}), store.ErrNotOwner)
 		for range 2 {
-			r, err = s.Claim(ctx, key, guardtest.RedisClaim())
-			require.NoError(t, err)
+			r = guardtest.Claim(t, s, key, guardtest.RedisClaim())
 			require.Equal(t, store.Completed, r.State)
 			require.Equal(t, string(large), string(r.Answer))
 		}
-		r, err = s.GetAnswer(ctx, key)
+		r, err := s.GetAnswer(ctx, key)
 		require.NoError(t, err)
 		require.Equal(t, string(large), string(r.Answer))
 		require.ElementsMatch(t, []string{"m", "r:" + string(second.Owner[:])},
@@ -107,12 +104,10 @@ func TestRedisLargeAnswer(t *testing.T) {
 func TestRedisLargeAnswerAfterSmall(t *testing.T) {
 	guardtest.OnEachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b guardtest.RedisBackend) {
 		ctx, key, c := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
-		_, err := s.Claim(ctx, key, c)
-		require.NoError(t, err)
+		guardtest.Claim(t, s, key, c)
 		require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{Answer: []byte("small"), TTL: time.Hour}))
 		require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{Answer: make([]byte, 20_000), TTL: time.Hour}))
-		r, err := s.Claim(ctx, key, guardtest.RedisClaim())
-		require.NoError(t, err)
+		r := guardtest.Claim(t, s, key, guardtest.RedisClaim())
 		require.Equal(t, "small", string(r.Answer))
 		require.ElementsMatch(t, []string{"m", "r"}, guardtest.RedisClient(t, b.Addrs...).HKeys(ctx, "idem:"+key).Val())
 	})
@@ -166,8 +161,7 @@ func TestRedisForeignData(t *testing.T) {
 				for i := range c.Fingerprint {
 					c.Fingerprint[i] = 1
 				}
-				_, err := s.Claim(ctx, key, c)
-				require.NoError(t, err)
+				guardtest.Claim(t, s, key, c)
 				test.spoil(ctx, client, "idem:"+key)
 				content := func() any {
 					return []any{client.HGetAll(ctx, "idem:"+key).Val(), client.Get(ctx, "idem:"+key).Val()}
@@ -208,7 +202,7 @@ func TestRedisForeignData(t *testing.T) {
 				require.Error(t, s.Forget(ctx, key, guardtest.HeldBy(c.Owner, 7)))
 				require.Equal(t, before, content())
 				removable := test.corrupt && client.Type(ctx, "idem:"+key).Val() == "hash"
-				err = s.Forget(ctx, key, store.Seen{State: store.Corrupt})
+				err := s.Forget(ctx, key, store.Seen{State: store.Corrupt})
 				require.Equal(t, removable, err == nil, "Forget: %v", err)
 				require.Equal(t, removable, client.Exists(ctx, "idem:"+key).Val() == 0)
 			})
@@ -221,14 +215,13 @@ func TestRedisForeignData(t *testing.T) {
 func TestRedisRecordWithoutExpiryStays(t *testing.T) {
 	guardtest.OnEachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b guardtest.RedisBackend) {
 		ctx, key, c := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
-		_, err := s.Claim(ctx, key, c)
-		require.NoError(t, err)
+		guardtest.Claim(t, s, key, c)
 		require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{Answer: []byte("done"), TTL: time.Hour}))
 		client := guardtest.RedisClient(t, b.Addrs...)
 		require.True(t, client.Persist(ctx, "idem:"+key).Val())
 		require.NoError(t, s.Complete(ctx, key, c.Owner, store.Completion{Answer: []byte("done"), TTL: time.Hour}))
 		require.Equal(t, time.Duration(-1), client.PTTL(ctx, "idem:"+key).Val())
-		_, err = s.Claim(ctx, key, guardtest.RedisClaim())
+		_, err := s.Claim(ctx, key, guardtest.RedisClaim())
 		require.ErrorIs(t, err, idempotency.ErrCorrupt)
 	})
 }
@@ -243,12 +236,10 @@ func TestRedisList(t *testing.T) {
 		for range 1200 {
 			key, c := guardtest.RedisKey(), guardtest.RedisClaim()
 			copy(c.Fingerprint[:], c.Owner[:])
-			_, err := s.Claim(ctx, key, c)
-			require.NoError(t, err)
+			guardtest.Claim(t, s, key, c)
 			want[key] = c.Fingerprint
 		}
-		_, err := other.Claim(ctx, guardtest.RedisKey(), guardtest.RedisClaim())
-		require.NoError(t, err)
+		guardtest.Claim(t, other, guardtest.RedisKey(), guardtest.RedisClaim())
 		require.NoError(t, client.Set(ctx, "a[b*]?:string", "x", time.Hour).Err())
 		require.NoError(t, client.HSet(ctx, "a[b*]?:hash", "x", "y").Err())
 
@@ -262,7 +253,6 @@ func TestRedisList(t *testing.T) {
 }
 
 func TestNewRedisStorePanics(t *testing.T) {
-	t.Parallel()
 	client := guardtest.RedisClient(t, "127.0.0.1:1")
 	require.Panics(t, func() { idempotency.NewRedisStore(nil) })
 	require.Panics(t, func() { idempotency.NewRedisStore((*redis.Client)(nil)) })
@@ -277,7 +267,6 @@ func TestNewRedisStorePanics(t *testing.T) {
 // Durations that the header cannot hold are refused before anything is sent: cut off,
 // they would shorten a lease.
 func TestRedisImpossibleClaims(t *testing.T) {
-	t.Parallel()
 	server := miniredis.RunT(t)
 	s := guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr()))
 	for name, change := range map[string]func(*store.Claim){
@@ -308,8 +297,7 @@ func TestRedisResolveAgain(t *testing.T) {
 		ctx := t.Context()
 		claim := func() (string, store.Owner) {
 			key, c := guardtest.RedisKey(), guardtest.RedisClaim()
-			_, err := s.Claim(ctx, key, c)
-			require.NoError(t, err)
+			guardtest.Claim(t, s, key, c)
 			return key, c.Owner
 		}
 		held, owner := claim()
@@ -339,11 +327,9 @@ func TestRedisLapsedHoldIsHeld(t *testing.T) {
 	guardtest.OnEachRedis(t, func(t *testing.T, s *idempotency.RedisStore, b guardtest.RedisBackend) {
 		ctx, key, c, d := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim(), guardtest.RedisClaim()
 		c.Hold, d.Fingerprint[0] = true, 1
-		_, err := s.Claim(ctx, key, c)
-		require.NoError(t, err)
+		guardtest.Claim(t, s, key, c)
 		b.Advance(t, "idem:", c.Lease)
-		got, err := s.Get(ctx, key)
-		require.NoError(t, err)
+		got := guardtest.Get(t, s, key)
 		mismatch, err := s.Claim(ctx, key, d)
 		require.NoError(t, err)
 		listed := guardtest.List(t, s, store.Query{})
@@ -359,16 +345,13 @@ func TestRedisLapsedHoldIsHeld(t *testing.T) {
 // In its last millisecond a record has an expiry of zero, which written back would
 // delete it, and what is written after that would stay for ever.
 func TestRedisLastMillisecond(t *testing.T) {
-	t.Parallel()
 	server := miniredis.RunT(t)
 	s := guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr()))
-	ctx, key, c := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
+	key, c := guardtest.RedisKey(), guardtest.RedisClaim()
 	c.Hold, c.HoldEnds = true, true
-	_, err := s.Claim(ctx, key, c)
-	require.NoError(t, err)
+	guardtest.Claim(t, s, key, c)
 	server.FastForward(c.Retention - time.Millisecond/2)
-	r, err := s.Claim(ctx, key, guardtest.RedisClaim())
-	require.NoError(t, err)
+	r := guardtest.Claim(t, s, key, guardtest.RedisClaim())
 	require.Equal(t, store.Held, r.State)
 	require.Positive(t, server.TTL("idem:"+key))
 	require.LessOrEqual(t, server.TTL("idem:"+key), time.Millisecond)
@@ -382,12 +365,10 @@ func TestRedisClockSetBack(t *testing.T) {
 		const back = 48 * time.Hour
 		ctx, key, first := t.Context(), guardtest.RedisKey(), guardtest.RedisClaim()
 		claim := func() store.Record {
-			r, err := s.Claim(ctx, key, guardtest.RedisClaim())
-			require.NoError(t, err)
+			r := guardtest.Claim(t, s, key, guardtest.RedisClaim())
 			return r
 		}
-		_, err := s.Claim(ctx, key, first)
-		require.NoError(t, err)
+		guardtest.Claim(t, s, key, first)
 		b.Advance(t, "idem:", -back)
 		r := claim()
 		require.Equal(t, store.Claimed, r.State)
@@ -400,8 +381,7 @@ func TestRedisClockSetBack(t *testing.T) {
 		require.False(t, claim().Mine, "it has been renewed")
 		b.Advance(t, "idem:", first.Lease)
 		second := guardtest.RedisClaim()
-		r, err = s.Claim(ctx, key, second)
-		require.NoError(t, err)
+		r = guardtest.Claim(t, s, key, second)
 		require.True(t, r.Mine)
 		require.Equal(t, 2, r.Attempt)
 
@@ -417,10 +397,8 @@ func TestRedisClockSetBack(t *testing.T) {
 // are sent again, when replicas have to confirm, and when every answer is large enough
 // to travel outside of the scripts.
 func TestRedisContract(t *testing.T) {
-	t.Parallel()
 	for name, start := range guardtest.RedisBackends {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			b := start(t)
 			if name == "miniredis" { // passes time for all keys at once
 				storetest.Run(t, storetest.Harness{New: func(t testing.TB) (idempotency.Store, func(time.Duration)) {
@@ -436,21 +414,18 @@ func TestRedisContract(t *testing.T) {
 		})
 	}
 	t.Run("resent", func(t *testing.T) {
-		t.Parallel()
 		b := guardtest.RedisBackends["server"](t)
 		client := guardtest.RedisClient(t, b.Addrs...)
 		client.AddHook(redisResend{})
 		redisContract(t, b, client)
 	})
 	t.Run("default client", func(t *testing.T) {
-		t.Parallel()
 		b := guardtest.RedisBackends["server"](t)
 		client := redis.NewClient(&redis.Options{Addr: b.Addrs[0]})
 		t.Cleanup(func() { _ = client.Close() })
 		redisContract(t, b, client)
 	})
 	t.Run("replicas", func(t *testing.T) {
-		t.Parallel()
 		master := redistest.Start(t)
 		redistest.StartReplica(t, master)
 		b := guardtest.RedisBackend{Addrs: []string{master.Addr}, Advance: master.Advance}
@@ -470,20 +445,17 @@ func redisContract(t *testing.T, b guardtest.RedisBackend, client redis.Universa
 
 // A call may take as long as the least of what bounds it.
 func TestCallTimeout(t *testing.T) {
-	t.Parallel()
 	for want, c := range map[time.Duration]struct{ read, lease time.Duration }{
 		2 * time.Second: {3 * time.Second, time.Minute}, 300 * time.Millisecond: {300 * time.Millisecond, time.Minute},
 		100 * time.Millisecond: {300 * time.Millisecond, 300 * time.Millisecond}, time.Second: {-1, 3 * time.Second},
 	} {
 		options, cluster := &redis.Options{ReadTimeout: c.read}, &redis.ClusterOptions{ReadTimeout: c.read}
 		for _, client := range []redis.UniversalClient{redis.NewClient(options), redis.NewClusterClient(cluster)} {
-			guard, err := idempotency.New(idempotency.NewRedisStore(client), idempotency.SharedScope, idempotency.WithLease(c.lease))
-			require.NoError(t, err)
+			guard := guardtest.NewGuardOf(t, idempotency.NewRedisStore(client), idempotency.SharedScope, idempotency.WithLease(c.lease))
 			require.Equal(t, want, adapter.For(guard).StoreTimeout(), "%T", client)
 			require.NoError(t, client.Close())
 		}
 	}
-	guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope)
-	require.NoError(t, err)
+	guard := guardtest.NewGuardOf(t, idempotency.NewMemoryStore(), idempotency.SharedScope)
 	require.Zero(t, adapter.For(guard).StoreTimeout())
 }

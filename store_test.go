@@ -16,7 +16,6 @@ import (
 
 // What was seen goes through a listing, a ticket and a command, and is the same at the end.
 func TestSeenAsText(t *testing.T) {
-	t.Parallel()
 	for state := range store.Corrupt + 1 {
 		want := store.Seen{Owner: store.Owner{1, 0xab, 15: 0xff}, Attempt: 12, State: state}
 		text, err := json.Marshal(map[string]store.Seen{"seen": want})
@@ -54,7 +53,6 @@ func (s promisingStore) ObeysContext() bool { return s.promises }
 // A guard takes a store at its word: it waits for the calls of one that promises to obey
 // contexts, and watches the clock for one that does not.
 func TestContextStoreIsTakenAtItsWord(t *testing.T) {
-	t.Parallel()
 	for _, promises := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			st := promisingStore{guardtest.NewStepFaultStore().FaultStore, promises}

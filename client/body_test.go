@@ -17,7 +17,6 @@ import (
 )
 
 func TestBodyOverTheLimitIsRefusedBeforeAnythingIsSent(t *testing.T) {
-	t.Parallel()
 	limit := client.WithMaxBody(10)
 	base := answering(answer{status: 201})
 	transport := newTransport(t, base, limit)
@@ -46,7 +45,6 @@ type errReader struct{ err error }
 func (r errReader) Read([]byte) (int, error) { return 0, r.err }
 
 func TestBodyThatCannotBeRead(t *testing.T) {
-	t.Parallel()
 	base := answering(answer{status: 201})
 	broken := errors.New("disk")
 	fails(t, newTransport(t, base), request(t.Context(), http.MethodPost, place, errReader{broken}), broken)
@@ -59,23 +57,20 @@ func TestBodyThatCannotBeRead(t *testing.T) {
 	require.NotErrorIs(t, err, client.ErrOutcomeUnknown)
 
 	resumed := client.Intent{Key: "k", Since: time.Now(), Resumed: true}.Context(t.Context())
-	_, err = send(newTransport(t, base), request(resumed, http.MethodPost, place, errReader{broken}))
-	require.ErrorIs(t, err, broken)
+	err = failsWith(t, newTransport(t, base), request(resumed, http.MethodPost, place, errReader{broken}), broken)
 	require.ErrorIs(t, err, client.ErrOutcomeUnknown, "the process before this one may have sent it")
 	require.Equal(t, "k", failure(t, err).Key)
 
 	base = answering(answer{err: errReset})
 	r = post(t.Context(), place, "abc")
 	r.GetBody = func() (io.ReadCloser, error) { return nil, broken }
-	_, err = send(newTransport(t, base, quick), r)
-	require.ErrorIs(t, err, broken)
+	err = failsWith(t, newTransport(t, base, quick), r, broken)
 	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
 	require.Len(t, failure(t, err).Attempts, 2, "it is not tried again and again")
 }
 
 // An answer that breaks off is not one. If its length is declared, it is asked for again.
 func TestAnswerThatBreaksOff(t *testing.T) {
-	t.Parallel()
 	var requests atomic.Int64
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if requests.Add(1) == 1 || r.URL.Path == "/stream" {
@@ -106,7 +101,6 @@ func TestAnswerThatBreaksOff(t *testing.T) {
 
 // Of an answer that is longer than declared, the limit bounds how much is held in memory.
 func TestAnswerThatIsLongerThanDeclaredIsHandedOn(t *testing.T) {
-	t.Parallel()
 	whole := strings.Repeat("unpacked", 1000)
 	rest := strings.NewReader(whole)
 	base := answering(answer{do: func(r *http.Request) (*http.Response, error) {
@@ -126,7 +120,6 @@ func TestAnswerThatIsLongerThanDeclaredIsHandedOn(t *testing.T) {
 
 // An answer of unknown length is handed on as it comes, however long it takes.
 func TestStreamIsHandedOn(t *testing.T) {
-	t.Parallel()
 	read := make(chan struct{})
 	s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "a")
@@ -148,13 +141,11 @@ func TestStreamIsHandedOn(t *testing.T) {
 
 // A base that breaks the contract of http.RoundTripper does not make the caller panic.
 func TestNeitherResponseNorError(t *testing.T) {
-	t.Parallel()
 	base := answering(answer{do: func(*http.Request) (*http.Response, error) { return nil, nil }})
 	fails(t, newTransport(t, base, quick), post(t.Context(), place, "{}"), client.ErrOutcomeUnknown)
 }
 
 func TestBodyThatNeverComesEndsWithTheContext(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -173,7 +164,6 @@ func TestBodyThatNeverComesEndsWithTheContext(t *testing.T) {
 
 // The same goes for a body whose Close ends no Read, such as an io.TeeReader in a request.
 func TestBodyThatCannotBeInterruptedEndsWithTheContext(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -192,7 +182,6 @@ func TestBodyThatCannotBeInterruptedEndsWithTheContext(t *testing.T) {
 // A body that is long in coming leaves its attempts the time that they have, but makes no
 // key younger.
 func TestBodyThatComesSlowly(t *testing.T) {
-	t.Parallel()
 	for name, c := range map[string]struct {
 		after time.Duration
 		want  error
@@ -206,8 +195,7 @@ func TestBodyThatComesSlowly(t *testing.T) {
 			}})
 			body, w := io.Pipe()
 			time.AfterFunc(c.after, func() { _ = w.Close() })
-			_, err := send(newTransport(t, base, client.WithTTL(time.Hour)), request(t.Context(), http.MethodPost, place, body))
-			require.ErrorIs(t, err, c.want, name)
+			err := failsWith(t, newTransport(t, base, client.WithTTL(time.Hour)), request(t.Context(), http.MethodPost, place, body), c.want, name)
 			if c.want == nil {
 				require.Len(t, base.requests(), 1)
 			} else {
@@ -229,7 +217,6 @@ func sleepFor(ctx context.Context, d time.Duration) error {
 
 // A GetBody that was left over when the body was taken away does not bring it back.
 func TestNoBodyStaysNone(t *testing.T) {
-	t.Parallel()
 	for _, none := range []io.ReadCloser{nil, http.NoBody} {
 		base := answering(answer{status: 503}, answer{status: 201})
 		r := post(t.Context(), place, "{}")
@@ -255,7 +242,6 @@ func (b summedBody) Read(p []byte) (int, error) {
 }
 
 func TestTrailerArrivesWithEachAttempt(t *testing.T) {
-	t.Parallel()
 	var sums []string
 	s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)

@@ -28,7 +28,6 @@ import (
 // A request that an http.Transport cannot send is not tried again, and one that found no
 // connection has done nothing.
 func TestEvidenceOfAnHTTPTransport(t *testing.T) {
-	t.Parallel()
 	invalid := post(t.Context(), "http://127.0.0.1:1/", "{}")
 	invalid.Header["X"] = []string{"a\nb"}
 	for name, r := range map[string]*http.Request{
@@ -58,7 +57,6 @@ func TestEvidenceOfAnHTTPTransport(t *testing.T) {
 // before. What it lost in between may have been executed, although it is not an attempt
 // of ours.
 func TestTryThatTheBaseHidesIsUnknown(t *testing.T) {
-	t.Parallel()
 	for name, c := range map[string]struct {
 		status int
 		header map[string]string
@@ -73,7 +71,6 @@ func TestTryThatTheBaseHidesIsUnknown(t *testing.T) {
 			"wrapped":        func(base http.RoundTripper) http.RoundTripper { return struct{ http.RoundTripper }{base} },
 		} {
 			t.Run(name+", "+kind, func(t *testing.T) {
-				t.Parallel()
 				var requests atomic.Int64
 				s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					switch requests.Add(1) {
@@ -104,7 +101,6 @@ func TestTryThatTheBaseHidesIsUnknown(t *testing.T) {
 // A certificate that is found to be wrong when the base connects again says nothing about
 // what it sent before.
 func TestWrongCertificateAfterTheRequestWasSent(t *testing.T) {
-	t.Parallel()
 	var requests atomic.Int64
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		if requests.Add(1) == 2 {
@@ -135,14 +131,12 @@ func TestWrongCertificateAfterTheRequestWasSent(t *testing.T) {
 	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
 
 	other := answering(answer{err: certificate})
-	_, err = send(newTransport(t, other, quick), post(t.Context(), place, "{}"))
-	require.ErrorIs(t, err, client.ErrOutcomeUnknown, "what such a base did before is not known")
+	err = failsWith(t, newTransport(t, other, quick), post(t.Context(), place, "{}"), client.ErrOutcomeUnknown, "what such a base did before is not known")
 	require.Len(t, other.requests(), 1)
 }
 
 // The same goes for an address that turns out to be malformed then.
 func TestMalformedAddressAfterTheRequestWasSent(t *testing.T) {
-	t.Parallel()
 	var requests atomic.Int64
 	s := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		if requests.Add(1) == 2 {
@@ -169,7 +163,6 @@ func TestMalformedAddressAfterTheRequestWasSent(t *testing.T) {
 
 // A protocol that is registered with an http.Transport need not tell of its connections.
 func TestRegisteredProtocolThatLeavesNoTrace(t *testing.T) {
-	t.Parallel()
 	base := newBase(t)
 	other := answering(answer{err: &net.OpError{Op: "read", Err: syscall.ECONNRESET}})
 	base.RegisterProtocol("http", other)
@@ -179,7 +172,6 @@ func TestRegisteredProtocolThatLeavesNoTrace(t *testing.T) {
 
 // The answer that switches protocols is the beginning of a conversation. The context of the attempt ends with it.
 func TestSwitchingProtocols(t *testing.T) {
-	t.Parallel()
 	s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		conn, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil {
@@ -219,7 +211,6 @@ func TestSwitchingProtocols(t *testing.T) {
 // A request that is sent once does not count twice: neither over HTTP/2, nor when the base asks for
 // a token first.
 func TestRefusalOfWhatWasSentOnceIsTheAnswer(t *testing.T) {
-	t.Parallel()
 	refuses := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
 	token := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	secure := httptest.NewUnstartedServer(refuses)
@@ -256,7 +247,6 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 
 // A base that tries another way when the first has failed may have hidden that one.
 func TestBaseThatFallsBackHidesTheFirstTry(t *testing.T) {
-	t.Parallel()
 	plain := newBase(t)
 	first := answering(answer{err: errReset})
 	base := roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -295,7 +285,6 @@ func (unrenewed) Renew(context.Context, string, store.Owner) error {
 // A server may have had the effect and answers with a plain refusal. Its guard knows better, and
 // so does the client.
 func TestRefusalAfterAnEffectIsNotTheEnd(t *testing.T) {
-	t.Parallel()
 	for name, c := range map[string]struct {
 		effect   func(*http.Request)
 		statuses []int
@@ -308,7 +297,6 @@ func TestRefusalAfterAnEffectIsNotTheEnd(t *testing.T) {
 		for _, recovery := range []idempotency.Recovery{idempotency.Rerun, idempotency.Hold} {
 			for _, attempts := range []int{1, 3} {
 				t.Run(name, func(t *testing.T) {
-					t.Parallel()
 					for _, status := range c.statuses {
 						synctest.Test(t, func(t *testing.T) {
 							g := newGuard(t, unrenewed{idempotency.NewMemoryStore()}, idempotency.WithRecovery(recovery), idempotency.WithLease(3*time.Second))
@@ -318,8 +306,7 @@ func TestRefusalAfterAnEffectIsNotTheEnd(t *testing.T) {
 							}))
 							transport := newTransport(t, inProcess{h}, client.WithAttempts(attempts))
 							for range 2 { // a client that does not know of the first finds the step
-								_, err := send(transport, post(client.WithKey(t.Context(), "k"), place, "{}"))
-								require.ErrorIs(t, err, client.ErrOutcomeUnknown, "%v, status %d, %d attempts", recovery, status, attempts)
+								err := failsWith(t, transport, post(client.WithKey(t.Context(), "k"), place, "{}"), client.ErrOutcomeUnknown, "%v, status %d, %d attempts", recovery, status, attempts)
 								require.Equal(t, recovery == idempotency.Hold, errors.Is(err, client.ErrHeld))
 							}
 						})
@@ -333,7 +320,6 @@ func TestRefusalAfterAnEffectIsNotTheEnd(t *testing.T) {
 // A timeout in front of a guard answers 408 while the run goes on behind it. The client waits for that
 // run, as for one that it is told of, and there is never another one.
 func TestTimeoutInFrontOfAGuardIsWaitedFor(t *testing.T) {
-	t.Parallel()
 	for name, c := range map[string]struct {
 		echo string // the timeout answers with the key, as where it writes into the response of the handler
 		opts []idempotency.Option
@@ -379,12 +365,10 @@ func TestTimeoutInFrontOfAGuardIsWaitedFor(t *testing.T) {
 // Behind a guard, each 408 of the handler may be the end of a run whose work goes on. It is never said that
 // nothing was done.
 func TestTimeoutBehindAGuardIsAskedWithinTheLimit(t *testing.T) {
-	t.Parallel()
 	for _, attempts := range []int{1, 3} {
 		synctest.Test(t, func(t *testing.T) {
 			base := answering(answer{status: http.StatusRequestTimeout, header: map[string]string{keyField: "k"}})
-			_, err := send(newTransport(t, base, client.WithAttempts(attempts)), post(client.WithKey(t.Context(), "k"), place, "{}"))
-			require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+			err := failsWith(t, newTransport(t, base, client.WithAttempts(attempts)), post(client.WithKey(t.Context(), "k"), place, "{}"), client.ErrOutcomeUnknown)
 			require.Equal(t, client.ReasonAttempts, failure(t, err).Reason)
 			require.Len(t, base.requests(), attempts)
 		})

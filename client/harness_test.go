@@ -18,6 +18,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"example.com/idempotency/internal/guardtest"
+
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -216,10 +218,17 @@ func answered(t testing.TB, transport http.RoundTripper, r *http.Request) reply 
 }
 
 // fails sends a request that must end with an error.
-func fails(t testing.TB, transport http.RoundTripper, r *http.Request, want error) {
+func fails(t testing.TB, transport http.RoundTripper, r *http.Request, want error, message ...any) {
+	t.Helper()
+	_ = failsWith(t, transport, r, want, message...)
+}
+
+// failsWith is fails, and returns the error.
+func failsWith(t testing.TB, transport http.RoundTripper, r *http.Request, want error, message ...any) error {
 	t.Helper()
 	_, err := send(transport, r)
-	require.ErrorIs(t, err, want)
+	require.ErrorIs(t, err, want, message...)
+	return err
 }
 
 // failure returns the *client.Error in err.
@@ -243,11 +252,7 @@ func refused(status int, code string, header ...string) answer {
 // newGuard returns a guard that is shut down at the end of the test.
 func newGuard(t testing.TB, store idempotency.Store, opts ...idempotency.Option) *idempotency.Guard {
 	t.Helper()
-	opts = append([]idempotency.Option{idempotency.WithLogger(slog.New(slog.DiscardHandler))}, opts...)
-	g, err := idempotency.New(store, idempotency.SharedScope, opts...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = g.Shutdown(context.Background()) })
-	return g
+	return guardtest.NewGuardOf(t, store, idempotency.SharedScope, opts...)
 }
 
 // serve starts a server that says nothing of the connections that tests break.
@@ -264,7 +269,6 @@ func serve(t testing.TB, h http.Handler) *httptest.Server {
 func bubble(t *testing.T, name string, f func(t *testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
-		t.Parallel()
 		synctest.Test(t, f)
 	})
 }

@@ -18,7 +18,6 @@ import (
 )
 
 func TestNewKeyIsARandomUUID(t *testing.T) {
-	t.Parallel()
 	form := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 	seen := make(map[string]bool)
 	for range 1000 {
@@ -31,7 +30,6 @@ func TestNewKeyIsARandomUUID(t *testing.T) {
 
 // These keys are stored at servers, for days. They never change.
 func TestIntentForIsForever(t *testing.T) {
-	t.Parallel()
 	for _, golden := range []struct {
 		key   string
 		parts []string
@@ -47,7 +45,6 @@ func TestIntentForIsForever(t *testing.T) {
 }
 
 func TestIntentForTellsPartsApart(t *testing.T) {
-	t.Parallel()
 	seen := make(map[string][]string)
 	for _, parts := range [][]string{
 		{"ab", "c"},
@@ -72,7 +69,6 @@ func TestIntentForTellsPartsApart(t *testing.T) {
 }
 
 func TestWhichKey(t *testing.T) {
-	t.Parallel()
 	set := func(name, value string) func(*http.Request) *http.Request {
 		return func(r *http.Request) *http.Request { r.Header.Set(name, value); return r }
 	}
@@ -114,7 +110,6 @@ func TestWhichKey(t *testing.T) {
 		"other field": {method: "POST", opts: []client.Option{client.WithServer(profile.Server{KeyHeader: "x-request-key"}, "*")}, field: "X-Request-Key", want: "*"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			if c.field == "" {
 				c.field = keyField
 			}
@@ -148,27 +143,23 @@ func TestWhichKey(t *testing.T) {
 }
 
 func TestKeysThatCannotBeSentAreRefused(t *testing.T) {
-	t.Parallel()
 	for _, key := range []string{"", " ", "a,b", "a;b", "k\u00e4se", `"half`, fmt.Sprintf("%0256d", 1)} {
 		base := answering(answer{status: 200})
 		r := post(client.WithKey(t.Context(), key), place, "{}")
-		_, err := send(newTransport(t, base), r)
-		require.ErrorIs(t, err, client.ErrKeyInvalid, "%q", key)
+		fails(t, newTransport(t, base), r, client.ErrKeyInvalid, "%q", key)
 		require.Empty(t, base.requests())
 	}
 	for _, values := range [][]string{{}, {""}, {"a", "b"}} {
 		base := answering(answer{status: 200})
 		r := post(t.Context(), place, "{}")
 		r.Header[keyField] = values
-		_, err := send(newTransport(t, base), r)
-		require.ErrorIs(t, err, client.ErrKeyInvalid, "%q", values)
+		fails(t, newTransport(t, base), r, client.ErrKeyInvalid, "%q", values)
 		require.Empty(t, base.requests())
 	}
 }
 
 // The request that http.Client makes of a redirect that keeps the method is the same one.
 func TestRedirectKeepsTheKey(t *testing.T) {
-	t.Parallel()
 	for status, want := range map[int]int{http.StatusTemporaryRedirect: 1, http.StatusPermanentRedirect: 1, http.StatusSeeOther: 0, -http.StatusSeeOther: 0} {
 		given := status < 0 // by the caller, in the header
 		status = max(status, -status)
@@ -201,7 +192,6 @@ func TestRedirectKeepsTheKey(t *testing.T) {
 // withheld is not replaced by another one, also not further on, whatever the fields of the hosts are
 // called.
 func TestCheckRedirectCanWithholdTheKey(t *testing.T) {
-	t.Parallel()
 	for _, field := range []string{keyField, "X-Request-Key"} {
 		own := profile.Guard()
 		own.KeyHeader, own.Echo = field, field
@@ -255,7 +245,6 @@ func TestCheckRedirectCanWithholdTheKey(t *testing.T) {
 // Another host may expect the key in another field. Nobody has withheld it, so a lost answer is
 // asked for again there.
 func TestRedirectTakesTheKeyToAnotherField(t *testing.T) {
-	t.Parallel()
 	front := profile.Guard()
 	front.KeyHeader, front.Echo = "X-Request-Key", "X-Request-Key"
 	for _, given := range []bool{true, false} {
@@ -284,7 +273,6 @@ func TestRedirectTakesTheKeyToAnotherField(t *testing.T) {
 
 // A redirect does not make an old key a new one, be it random or chosen.
 func TestRedirectKeepsTheAge(t *testing.T) {
-	t.Parallel()
 	redirect := answer{status: http.StatusTemporaryRedirect, header: map[string]string{"Location": "/new"}}
 	field := post(t.Context(), place, "{}")
 	field.Header.Set(keyField, "mine")
@@ -312,7 +300,6 @@ func TestRedirectKeepsTheAge(t *testing.T) {
 // A redirect is no answer once the request may have been executed where it was sent first,
 // whether http.Client would follow it or not.
 func TestRedirectInDoubtIsNoAnswer(t *testing.T) {
-	t.Parallel()
 	for _, status := range []int{http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
 		redirect := answer{status: status, header: map[string]string{"Location": "/new", keyField: "k"}}
 		for name, c := range map[string]struct {

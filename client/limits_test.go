@@ -43,7 +43,6 @@ func (b *breaker) Allow() (func(error), error) {
 }
 
 func TestBreakerIsToldEachResult(t *testing.T) {
-	t.Parallel()
 	reset := errors.New("reset")
 	b := &breaker{}
 	base := answering(answer{err: reset}, answer{status: 503}, answer{status: 429}, answer{status: 201})
@@ -59,7 +58,6 @@ func TestBreakerIsToldEachResult(t *testing.T) {
 
 // A slot of a half-open breaker that is never given back would keep it shut for good.
 func TestBreakerIsToldOfAPanic(t *testing.T) {
-	t.Parallel()
 	b := &breaker{}
 	base := answering(answer{do: func(*http.Request) (*http.Response, error) { panic("base") }})
 	require.PanicsWithValue(t, "base", func() {
@@ -70,7 +68,6 @@ func TestBreakerIsToldOfAPanic(t *testing.T) {
 }
 
 func TestBreakerThatRefusesEndsTheCall(t *testing.T) {
-	t.Parallel()
 	for name, r := range map[string]*http.Request{
 		"key":    post(t.Context(), place, "{}"),
 		"no key": post(client.WithoutKey(t.Context()), place, "{}"),
@@ -79,8 +76,7 @@ func TestBreakerThatRefusesEndsTheCall(t *testing.T) {
 		base := answering(answer{status: 200})
 		body := &countedBody{Reader: once("{}")}
 		r.Body, r.GetBody = body, nil
-		_, err := send(newTransport(t, base, client.WithBreaker(&breaker{refuse: true})), r)
-		require.ErrorIs(t, err, errOpen, name)
+		err := failsWith(t, newTransport(t, base, client.WithBreaker(&breaker{refuse: true})), r, errOpen, name)
 		require.NotErrorIs(t, err, client.ErrOutcomeUnknown, name)
 		require.Empty(t, base.requests(), name)
 		require.True(t, body.closed.Load(), name)
@@ -89,14 +85,12 @@ func TestBreakerThatRefusesEndsTheCall(t *testing.T) {
 
 // The doubt that an attempt has left is not forgotten because the breaker opens.
 func TestBreakerThatOpensInBetween(t *testing.T) {
-	t.Parallel()
 	b := &breaker{}
 	base := answering(answer{do: func(*http.Request) (*http.Response, error) {
 		b.refuse = true
 		return nil, errors.New("reset")
 	}})
-	_, err := send(newTransport(t, base, client.WithBreaker(b), quick), post(context.Background(), place, "{}"))
-	require.ErrorIs(t, err, errOpen)
+	err := failsWith(t, newTransport(t, base, client.WithBreaker(b), quick), post(context.Background(), place, "{}"), errOpen)
 	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
 	e := failure(t, err)
 	require.Equal(t, client.ReasonBreaker, e.Reason)
@@ -105,7 +99,6 @@ func TestBreakerThatOpensInBetween(t *testing.T) {
 
 // A server that answers only 503 gets little more requests than there are calls.
 func TestBudgetAgainstARetryStorm(t *testing.T) {
-	t.Parallel()
 	const calls, clients = 2000, 20
 	var requests atomic.Int64
 	s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -141,7 +134,6 @@ func TestBudgetAgainstARetryStorm(t *testing.T) {
 
 // A client that makes a call now and then may retry all of them.
 func TestBudgetFillsUpWithTime(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		base := answering(answer{status: 429})
 		transport := newTransport(t, base, quick, client.WithRetryBudget(0, 3))
@@ -161,7 +153,6 @@ func TestBudgetFillsUpWithTime(t *testing.T) {
 }
 
 func TestNoBudget(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		base := answering(answer{status: 429})
 		transport := newTransport(t, base, client.WithRetryBudget(0, 0))

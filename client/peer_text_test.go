@@ -19,7 +19,6 @@ import (
 
 // Whatever a peer sends, no text of an error and no line of a log holds more than 2 KiB of it.
 func TestTextsOfAPeerAreShort(t *testing.T) {
-	t.Parallel()
 	const flood = "flood"
 	long := strings.Repeat(flood, 1<<20)
 	failing := answer{do: func(r *http.Request) (*http.Response, error) {
@@ -58,7 +57,6 @@ func TestTextsOfAPeerAreShort(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			var logged bytes.Buffer
 			e := new(events)
 			b := new(breaker)

@@ -13,7 +13,6 @@ import (
 
 // A request that a 303 has answered was executed, whatever becomes of the GET that http.Client sends then.
 func TestFailureAfterARedirectIsNoDenial(t *testing.T) {
-	t.Parallel()
 	see := answer{status: http.StatusSeeOther, header: map[string]string{"Location": "/2"}}
 	refused := errors.New("connection refused")
 	for name, c := range map[string]struct {
@@ -25,7 +24,6 @@ func TestFailureAfterARedirectIsNoDenial(t *testing.T) {
 		"of a key by the client": {[]answer{see, {err: refused}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			base := answering(c.answers...)
 			ctx := t.Context()
 			if c.chosen {
@@ -51,7 +49,6 @@ func TestFailureAfterARedirectIsNoDenial(t *testing.T) {
 
 // A redirect to what is no URL is the answer, whatever http.Client makes of redirects.
 func TestRedirectToNoPlaceIsTheAnswer(t *testing.T) {
-	t.Parallel()
 	for _, status := range []int{301, 302, 303, 307, 308} {
 		for _, location := range []string{"http://[::1", "/%zz", "http://a b/", ":", "/\x7f"} {
 			base := answering(answer{status: status, header: map[string]string{"Location": location}})
@@ -75,10 +72,8 @@ func TestRedirectToNoPlaceIsTheAnswer(t *testing.T) {
 
 // Under CheckRedirect only the same request goes to another place.
 func TestCheckRedirect(t *testing.T) {
-	t.Parallel()
 	for status, follows := range map[int]bool{301: false, 302: false, 303: false, 307: true, 308: true} {
 		t.Run(http.StatusText(status), func(t *testing.T) {
-			t.Parallel()
 			there := answer{status: status, header: map[string]string{"Location": "/2"}}
 			for want, answers := range map[int][]answer{
 				map[bool]int{true: http.StatusCreated, false: status}[follows]: {there, {status: http.StatusCreated}},

@@ -21,7 +21,6 @@ import (
 
 // The refusals of a guard are errors of the client, with the problem document.
 func TestRefusalsOfTheServer(t *testing.T) {
-	t.Parallel()
 	broken := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
 	large := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Location", "/charges/1")
@@ -59,7 +58,6 @@ func TestRefusalsOfTheServer(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			s := serve(t, newGuard(t, idempotency.NewMemoryStore(), c.opts...).Handler(c.handler))
 			base := newBase(t)
 			first := post(t.Context(), s.URL, "body")
@@ -89,7 +87,6 @@ func TestRefusalsOfTheServer(t *testing.T) {
 }
 
 func TestReplayed(t *testing.T) {
-	t.Parallel()
 	s := serve(t, newGuard(t, idempotency.NewMemoryStore()).Handler(http.NotFoundHandler()))
 	transport := newTransport(t, newBase(t))
 	for _, want := range []bool{false, true} {
@@ -103,7 +100,6 @@ func TestReplayed(t *testing.T) {
 // After an attempt that may have been executed, only the one who executed it may speak.
 // Answers of anybody else are asked again where that can help, and are never handed out.
 func TestOnlyTheOneWhoRanItMaySpeakAfterDoubt(t *testing.T) {
-	t.Parallel()
 	echo := func(status int) answer { return answer{status: status, header: map[string]string{keyField: "k"}} }
 	problemOf := func(status int, title string) answer {
 		return answer{status: status, header: map[string]string{"Content-Type": "application/problem+json"}, body: `{"title":"` + title + `"}`}
@@ -160,7 +156,6 @@ func TestOnlyTheOneWhoRanItMaySpeakAfterDoubt(t *testing.T) {
 		"a word of another middleware": {answer{status: 404, header: map[string]string{"Idempotent-Replayed": "false"}}, false, unsure},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			ctx := client.WithKey(t.Context(), "k")
 			if c.answer.status != 425 {
 				got, err := send(newTransport(t, answering(c.answer)), post(ctx, place, "{}"))
@@ -193,11 +188,9 @@ func TestOnlyTheOneWhoRanItMaySpeakAfterDoubt(t *testing.T) {
 // One key in flight is waited for, until its answer is there, and one that was used for another request is
 // refused. With an error writer of its own, the guard still says what its refusal is, and the client hears it.
 func TestRefusalUnderAnErrorWriterIsHeard(t *testing.T) {
-	t.Parallel()
 	sorry := func(w http.ResponseWriter, _ *http.Request, p problem.Document) { http.Error(w, "sorry", p.Status) }
 	for name, writer := range map[string]idempotency.Option{"its own": nil, "another": idempotency.WithErrorWriter(sorry)} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			var runs atomic.Int64
 			begun, leave := make(chan struct{}), make(chan struct{})
 			guard := newGuard(t, idempotency.NewMemoryStore(), writer)
@@ -229,8 +222,7 @@ func TestRefusalUnderAnErrorWriterIsHeard(t *testing.T) {
 			require.True(t, once.Load(), "the second was to find the first in flight")
 			require.EqualValues(t, 1, runs.Load())
 
-			_, err = send(newTransport(t, base, quick), post(client.WithKey(t.Context(), "k"), s.URL, "other"))
-			require.ErrorIs(t, err, client.ErrKeyReused)
+			err = failsWith(t, newTransport(t, base, quick), post(client.WithKey(t.Context(), "k"), s.URL, "other"), client.ErrKeyReused)
 			require.NotErrorIs(t, err, client.ErrOutcomeUnknown)
 		})
 	}
@@ -239,7 +231,6 @@ func TestRefusalUnderAnErrorWriterIsHeard(t *testing.T) {
 // A key that was used with other bytes may have been used by an earlier attempt, of a
 // program that has made them anew.
 func TestReusedKeyAfterAnEarlierAttemptIsUnknown(t *testing.T) {
-	t.Parallel()
 	runs := 0
 	s := serve(t, newGuard(t, idempotency.NewMemoryStore()).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		runs++
@@ -268,8 +259,7 @@ func TestReusedKeyAfterAnEarlierAttemptIsUnknown(t *testing.T) {
 	requireUnknown(err)
 
 	e := client.Intent{Key: failure(t, err).Key, Since: time.Now()}
-	_, err = send(transport, post(e.Context(t.Context()), s.URL, "at 2 pm"))
-	require.ErrorIs(t, err, client.ErrKeyReused)
+	err = failsWith(t, transport, post(e.Context(t.Context()), s.URL, "at 2 pm"), client.ErrKeyReused)
 	require.NotErrorIs(t, err, client.ErrOutcomeUnknown, "this process has sent nothing else")
 	e.Resumed = true
 	_, err = send(transport, post(e.Context(t.Context()), s.URL, "at 2 pm"))
@@ -279,7 +269,6 @@ func TestReusedKeyAfterAnEarlierAttemptIsUnknown(t *testing.T) {
 
 // A request that was surely not executed is not called unknown.
 func TestGivingUpWhenNothingWasExecuted(t *testing.T) {
-	t.Parallel()
 	base := answering(refused(503, "store-unavailable"), answer{status: 429, body: "slow down"})
 	e := new(events)
 	got := answered(t, newTransport(t, base, quick, client.WithObserver(e.observe)), post(t.Context(), place, "{}"))
@@ -297,14 +286,12 @@ func TestGivingUpWhenNothingWasExecuted(t *testing.T) {
 }
 
 func TestErrorHasTheEvidence(t *testing.T) {
-	t.Parallel()
 	base := answering(answer{err: errReset}, answer{status: 502})
 	var logged bytes.Buffer
 	e := new(events)
 	transport := newTransport(t, base, quick, client.WithObserver(e.observe), client.WithLogger(slog.New(slog.NewTextHandler(&logged, nil))))
 	before := time.Now()
-	_, err := send(transport, post(client.WithKey(t.Context(), "secret-key"), place, "{}"))
-	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+	err := failsWith(t, transport, post(client.WithKey(t.Context(), "secret-key"), place, "{}"), client.ErrOutcomeUnknown)
 	f := failure(t, err)
 	require.Equal(t, "secret-key", f.Key)
 	require.Equal(t, client.ReasonAttempts, f.Reason)
@@ -343,7 +330,6 @@ func TestErrorHasTheEvidence(t *testing.T) {
 
 // With a panic of the observer, the answer or the key would be lost.
 func TestPanicOfTheObserverIsContained(t *testing.T) {
-	t.Parallel()
 	var logged bytes.Buffer
 	transport := newTransport(t, answering(answer{status: 503}, answer{status: 201, chunks: true}), quick,
 		client.WithObserver(func(context.Context, client.Event) { panic("expected by the test") }),
@@ -356,13 +342,11 @@ func TestPanicOfTheObserverIsContained(t *testing.T) {
 // A record that cannot be read does not tell whether anything has run. It may even be a
 // foreign value under a key that was never used.
 func TestUnreadableRecordIsNotAnExecutedRequest(t *testing.T) {
-	t.Parallel()
 	s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set(problem.Header, string(problem.AnswerUnreadable))
 		w.WriteHeader(http.StatusInternalServerError)
 	}))
-	_, err := send(newTransport(t, newBase(t), quick), post(client.WithKey(t.Context(), "k"), s.URL, "body"))
-	require.ErrorIs(t, err, client.ErrHeld)
+	err := failsWith(t, newTransport(t, newBase(t), quick), post(client.WithKey(t.Context(), "k"), s.URL, "body"), client.ErrHeld)
 	require.ErrorIs(t, err, client.ErrOutcomeUnknown)
 	require.NotErrorIs(t, err, client.ErrAnswerLost)
 }

@@ -24,7 +24,6 @@ import (
 var errReset = &net.OpError{Op: "read", Err: syscall.ECONNRESET}
 
 func TestOneKeyAndOneBodyForAllAttempts(t *testing.T) {
-	t.Parallel()
 	for name, body := range map[string]func() io.Reader{
 		"rewindable": func() io.Reader { return strings.NewReader("body") },
 		"once":       func() io.Reader { return once("body") },
@@ -54,7 +53,6 @@ func TestOneKeyAndOneBodyForAllAttempts(t *testing.T) {
 }
 
 func TestPausesAreRandomAndDouble(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const calls, retries = 200, 7
 		longest := make([]time.Duration, retries)
@@ -85,7 +83,6 @@ func TestPausesAreRandomAndDouble(t *testing.T) {
 }
 
 func TestRetryAfterIsTheLeast(t *testing.T) {
-	t.Parallel()
 	date := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(http.TimeFormat) }
 	for name, c := range map[string]struct {
 		status int
@@ -116,7 +113,6 @@ func TestRetryAfterIsTheLeast(t *testing.T) {
 
 // A retry that cannot be in time is not waited for.
 func TestNoRetryThatWouldComeTooLate(t *testing.T) {
-	t.Parallel()
 	for name, c := range map[string]struct {
 		after  string
 		opts   []client.Option
@@ -135,8 +131,7 @@ func TestNoRetryThatWouldComeTooLate(t *testing.T) {
 			defer cancel()
 			base := answering(answer{status: 503, header: map[string]string{"Retry-After": c.after}})
 			start := time.Now()
-			_, err := send(newTransport(t, base, append(c.opts, quick)...), post(ctx, place, "{}"))
-			require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+			err := failsWith(t, newTransport(t, base, append(c.opts, quick)...), post(ctx, place, "{}"), client.ErrOutcomeUnknown)
 			e := failure(t, err)
 			require.Equal(t, c.reason, e.Reason)
 			require.Equal(t, c.reason == client.ReasonTTL, errors.Is(err, client.ErrKeyExpired))
@@ -150,7 +145,6 @@ func TestNoRetryThatWouldComeTooLate(t *testing.T) {
 }
 
 func TestInFlightIsWaitedForUntilTheDeadline(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		end := time.Now().Add(40 * time.Second) // a pause is eleven seconds at most
 		base := answering(answer{do: func(r *http.Request) (*http.Response, error) {
@@ -164,8 +158,7 @@ func TestInFlightIsWaitedForUntilTheDeadline(t *testing.T) {
 
 		end = time.Now().Add(time.Hour)
 		start := time.Now()
-		_, err := send(transport, post(t.Context(), place, "{}"))
-		require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+		err := failsWith(t, transport, post(t.Context(), place, "{}"), client.ErrOutcomeUnknown)
 		e := failure(t, err)
 		require.Equal(t, client.ReasonTimeout, e.Reason)
 		require.Equal(t, problem.InFlight, e.Problem.Code)
@@ -174,7 +167,6 @@ func TestInFlightIsWaitedForUntilTheDeadline(t *testing.T) {
 }
 
 func TestContextEndsTheCall(t *testing.T) {
-	t.Parallel()
 	reason := errors.New("the user has left")
 	for name, c := range map[string]struct {
 		answer  answer
@@ -200,16 +192,13 @@ func TestContextEndsTheCall(t *testing.T) {
 }
 
 func TestNothingIsSentUnderAContextThatHasEnded(t *testing.T) {
-	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := send(newTransport(t, newBase(t)), post(ctx, "http://127.0.0.1:1/", "{}"))
-	require.ErrorIs(t, err, context.Canceled)
+	err := failsWith(t, newTransport(t, newBase(t)), post(ctx, "http://127.0.0.1:1/", "{}"), context.Canceled)
 	require.NotErrorIs(t, err, client.ErrOutcomeUnknown)
 }
 
 func TestAttemptThatFallsSilentIsGivenUp(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		base := answering(silent, answer{status: 201})
 		start := time.Now()
@@ -219,15 +208,13 @@ func TestAttemptThatFallsSilentIsGivenUp(t *testing.T) {
 
 		base = answering(silent)
 		start = time.Now()
-		_, err := send(newTransport(t, base), post(t.Context(), place, "{}"))
-		require.ErrorIs(t, err, client.ErrOutcomeUnknown)
+		err := failsWith(t, newTransport(t, base), post(t.Context(), place, "{}"), client.ErrOutcomeUnknown)
 		require.Equal(t, time.Minute, time.Since(start), "the last attempt ends at the deadline")
 		require.NotErrorIs(t, err, context.DeadlineExceeded, "it is not the caller's")
 	})
 }
 
 func TestWithoutKeyAnUnsafeRequestIsSentOnce(t *testing.T) {
-	t.Parallel()
 	for _, a := range []answer{{err: errReset}, {err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}}, {status: 503}, {status: 429}, refused(409, "in-flight")} {
 		base := answering(a, answer{status: 201})
 		body := once("body")
@@ -246,7 +233,6 @@ func TestWithoutKeyAnUnsafeRequestIsSentOnce(t *testing.T) {
 }
 
 func TestIdempotentMethodsAreRetriedWithoutAKey(t *testing.T) {
-	t.Parallel()
 	for _, method := range []string{"GET", "HEAD", "OPTIONS", "PUT", "DELETE"} {
 		base := answering(answer{err: errReset}, answer{status: 503}, answer{status: 200})
 		got := answered(t, newTransport(t, base, quick), request(t.Context(), method, place, strings.NewReader("body")))
@@ -261,7 +247,6 @@ func TestIdempotentMethodsAreRetriedWithoutAKey(t *testing.T) {
 
 // Without a key a call ends as without a transport.
 func TestWithoutKeyTheLastResultIsReturned(t *testing.T) {
-	t.Parallel()
 	base := answering(answer{err: errReset}, answer{status: 503, body: "busy"})
 	got := answered(t, newTransport(t, base, quick), request(t.Context(), http.MethodGet, place, http.NoBody))
 	require.Equal(t, "busy", got.body)
@@ -287,7 +272,6 @@ func TestWithoutKeyTheLastResultIsReturned(t *testing.T) {
 
 // A process that was suspended for a day does not send a key that the server has forgotten.
 func TestNoAttemptAfterALongSleep(t *testing.T) {
-	t.Parallel()
 	for reason, c := range map[client.Reason]struct {
 		sleep time.Duration
 		want  error
@@ -302,8 +286,7 @@ func TestNoAttemptAfterALongSleep(t *testing.T) {
 					time.Sleep(c.sleep)
 				}
 			})
-			_, err := send(newTransport(t, base, suspended, client.WithTimeout(48*time.Hour)), post(t.Context(), place, "{}"))
-			require.ErrorIs(t, err, c.want)
+			err := failsWith(t, newTransport(t, base, suspended, client.WithTimeout(48*time.Hour)), post(t.Context(), place, "{}"), c.want)
 			require.Equal(t, reason, failure(t, err).Reason)
 			require.Len(t, base.requests(), 1)
 		})
@@ -312,7 +295,6 @@ func TestNoAttemptAfterALongSleep(t *testing.T) {
 
 // The time that it takes to receive what nobody wants is part of the pause.
 func TestSlowAnswerDoesNotDelayTheNextAttempt(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		base := answering(answer{do: func(r *http.Request) (*http.Response, error) {
 			resp := answer{status: 503, chunks: true, header: map[string]string{"Retry-After": "9"}}.response(r)

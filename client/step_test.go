@@ -56,7 +56,6 @@ func (j *job) post(ctx context.Context) error {
 }
 
 func TestCallsOfAStepHaveTheSameKeysInEachAttempt(t *testing.T) {
-	t.Parallel()
 	j := newJob(t)
 	var derived []string
 	three := func(ctx context.Context) error {
@@ -86,7 +85,6 @@ func TestCallsOfAStepHaveTheSameKeysInEachAttempt(t *testing.T) {
 // A request of an earlier attempt of the run may have been executed, unless it is known
 // that there was none or that it did nothing.
 func TestCallOfALaterAttemptIsUnknownFromTheStart(t *testing.T) {
-	t.Parallel()
 	ways := map[string]func(*http.Request) *http.Request{
 		"of the step": func(r *http.Request) *http.Request { return r },
 		"by WithKey": func(r *http.Request) *http.Request {
@@ -143,7 +141,6 @@ func TestCallOfALaterAttemptIsUnknownFromTheStart(t *testing.T) {
 func nothing(err error) error { return err }
 
 func TestRetriesOfACallAreOneCall(t *testing.T) {
-	t.Parallel()
 	j := newJob(t, answer{err: errReset}, answer{status: 503}, answer{status: 201})
 	two := func(ctx context.Context) error { return errors.Join(j.post(ctx), j.post(ctx)) }
 	keys := j.attempt(t, "charge", two)
@@ -156,7 +153,6 @@ func TestRetriesOfACallAreOneCall(t *testing.T) {
 }
 
 func TestChosenKeysAreNotThoseOfTheStep(t *testing.T) {
-	t.Parallel()
 	j := newJob(t)
 	keys := j.attempt(t, "charge", func(ctx context.Context) error {
 		return errors.Join(j.post(client.WithKey(ctx, "mine")), j.post(ctx))
@@ -167,7 +163,6 @@ func TestChosenKeysAreNotThoseOfTheStep(t *testing.T) {
 
 // Which of two calls at once is the first differs from attempt to attempt.
 func TestCallsAtOnceInOneStepAreRefused(t *testing.T) {
-	t.Parallel()
 	j := newJob(t)
 	j.base.answers = []answer{{do: func(r *http.Request) (*http.Response, error) {
 		require.ErrorIs(t, j.post(r.Context()), idempotency.ErrStepMisuse)
@@ -182,7 +177,6 @@ func TestCallsAtOnceInOneStepAreRefused(t *testing.T) {
 // An operation inside a step is not part of it: if it is replayed in the next attempt,
 // its calls are missing there, and must not be missing in the numbers of the others.
 func TestOperationInsideAStepHasItsOwnCalls(t *testing.T) {
-	t.Parallel()
 	j := newJob(t)
 	step := func(ctx context.Context) error {
 		_, _, err := idempotency.Do(ctx, j.guard, idempotency.Key{Scope: "s", Value: "inner"}, func(ctx context.Context) (int, error) {

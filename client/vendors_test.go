@@ -164,7 +164,6 @@ func requireAgreement(t *testing.T, got reply, err error, effects int) {
 // The answers of each vendor, before and after an attempt that may have been executed: what
 // the caller is told agrees with the effects, and it is told as much as can be known.
 func TestVendors(t *testing.T) {
-	t.Parallel()
 	proxy := func(status int) answer {
 		return answer{status: status, header: map[string]string{"Content-Type": "text/html"}, body: "<html>"}
 	}
@@ -237,7 +236,6 @@ func TestVendors(t *testing.T) {
 				continue
 			}
 			t.Run(v.profile.Name+"/"+name, func(t *testing.T) {
-				t.Parallel()
 				e := new(effect)
 				base := answering(c.script(e)...)
 				var got reply
@@ -275,7 +273,6 @@ func TestVendors(t *testing.T) {
 // To a transport that knows no server, the same answers are never the end of what may have
 // been executed, and are never a reason to send it again.
 func TestVendorsThatAreStrangers(t *testing.T) {
-	t.Parallel()
 	for _, v := range vendors {
 		for name, a := range map[string]answer{"in flight": v.inFlight, "reused": v.reused, "broken": v.broken} {
 			if a.status == 0 {
@@ -299,7 +296,6 @@ func TestVendorsThatAreStrangers(t *testing.T) {
 
 // The client obeys the server that says whether another attempt makes sense.
 func TestRetryHints(t *testing.T) {
-	t.Parallel()
 	for name, c := range map[string]struct {
 		answer   answer
 		requests int
@@ -334,7 +330,6 @@ func TestRetryHints(t *testing.T) {
 
 // A program can describe a server that no profile knows.
 func TestProfileOfOnesOwn(t *testing.T) {
-	t.Parallel()
 	own := profile.Server{
 		Name: "own", KeyHeader: "X-Key", Replayed: profile.Field{Name: "X-Cached"},
 		Rules: []profile.Rule{
@@ -362,7 +357,6 @@ func TestProfileOfOnesOwn(t *testing.T) {
 }
 
 func TestProfilesAreValid(t *testing.T) {
-	t.Parallel()
 	for _, s := range profile.All() {
 		require.NoError(t, s.Validate())
 		changed := s.Clone()

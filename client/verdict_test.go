@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 
+	"example.com/idempotency/internal/pagetest"
+
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency/client"
@@ -31,8 +33,7 @@ import (
 // tableOf returns the cells of the table in docs/reference/client.md whose head begins with some text.
 func tableOf(t *testing.T, head string) [][]string {
 	t.Helper()
-	doc, err := os.ReadFile("../docs/reference/client.md")
-	require.NoError(t, err)
+	doc := pagetest.File(t, "../docs/reference/client.md")
 	_, table, ok := strings.Cut(string(doc), "\n| "+head+" |")
 	require.True(t, ok, head)
 	table, _, _ = strings.Cut(table, "\n\n")
@@ -95,7 +96,6 @@ func rulingOf(t *testing.T, resp *http.Response, server profile.Server, key stri
 // Each status is what the second table says, whatever is known of earlier attempts and of the one
 // who answers, and with the hints that the third table has.
 func TestTableOfStatuses(t *testing.T) {
-	t.Parallel()
 	table := tableOf(t, "status")
 	var firsts []string
 	for _, cells := range table {
@@ -155,7 +155,6 @@ func TestTableOfStatuses(t *testing.T) {
 // Each code of a guard is what the first table says, in the field and in the document, with any
 // status that there is.
 func TestTableOfCodes(t *testing.T) {
-	t.Parallel()
 	rows := make(map[problem.Code][]string)
 	for _, cells := range tableOf(t, "the answer says") {
 		for _, code := range regexp.MustCompile("`([a-z-]+)`").FindAllStringSubmatch(cells[0], -1) {
@@ -182,7 +181,6 @@ func TestTableOfCodes(t *testing.T) {
 
 // The rows of the first table that have no code.
 func TestAnswersThatSayWithoutACode(t *testing.T) {
-	t.Parallel()
 	after := func(header, body string) answer {
 		a := answer{status: 409, header: map[string]string{"Retry-After": "1"}, body: body}
 		if header != "" {
@@ -229,9 +227,7 @@ func replayed(a answer) answer {
 
 // The page shows lines of the example that compiles.
 func TestPageShowsTheExample(t *testing.T) {
-	t.Parallel()
-	page, err := os.ReadFile("../docs/reference/client.md")
-	require.NoError(t, err)
+	page := pagetest.File(t, "../docs/reference/client.md")
 	example, err := os.ReadFile("example_test.go")
 	require.NoError(t, err)
 	_, snippet, ok := strings.Cut(string(page), "```go\ntransport, err")
@@ -292,7 +288,6 @@ func breakerError() error {
 }
 
 func TestTableOfErrors(t *testing.T) {
-	t.Parallel()
 	seen := make(map[string]bool)
 	for _, cells := range tableOf(t, "error of the attempt") {
 		row, verdict := cells[0], cells[1]
@@ -317,7 +312,6 @@ func TestTableOfErrors(t *testing.T) {
 
 // The verdict of Classify is the ruling on the first answer, and the body can be read afterwards.
 func TestClassifyIsTheFirstColumn(t *testing.T) {
-	t.Parallel()
 	for _, c := range []struct {
 		answer answer
 		want   client.Verdict
@@ -345,7 +339,6 @@ func TestClassifyIsTheFirstColumn(t *testing.T) {
 
 // Every code of a guard means something to the client. An invitation to retry is accepted.
 func TestEveryCodeHasAMeaning(t *testing.T) {
-	t.Parallel()
 	guard := profile.Guard()
 	for _, code := range problem.Codes() {
 		resp := &http.Response{StatusCode: problem.New(code).Status, Header: http.Header{problem.Header: {string(code)}}}
@@ -366,7 +359,6 @@ func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
 // A problem document is read within bounds, and what is behind them is still there.
 func TestClassifyReadsALargeDocumentWithinBounds(t *testing.T) {
-	t.Parallel()
 	large := refused(409, "in-flight")
 	large.body = strings.TrimSuffix(large.body, "}") + `,"detail":"` + strings.Repeat("x", 1<<20) + `"}`
 	resp := large.response(nil)
@@ -383,7 +375,6 @@ func TestClassifyReadsALargeDocumentWithinBounds(t *testing.T) {
 
 // The errors of a Transport are judged like any other, also by a Transport above it.
 func TestClassifyKnowsTheErrorsOfTheTransport(t *testing.T) {
-	t.Parallel()
 	open := &breaker{}
 	for name, c := range map[string]struct {
 		base *script

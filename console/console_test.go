@@ -22,9 +22,7 @@ import (
 
 // The JSON of each screen and of each record is what idem -o json prints, where both show it.
 func TestJSON(t *testing.T) {
-	t.Parallel()
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	b, released := s.as(ada).json(), "/records/"+s.look("order-79").Record
 	for name, target := range map[string]string{
 		"now": "/", "now-route": "/?route=POST+/payouts", "now-none": "/?route=none", "store": "/store",
@@ -56,9 +54,7 @@ func TestJSON(t *testing.T) {
 
 // What each screen says to people.
 func TestScreens(t *testing.T) {
-	t.Parallel()
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	running, end := make(chan struct{}), make(chan struct{})
 	t.Cleanup(func() { close(end) })
 	go s.post("POST /transfers", "slow", func(http.ResponseWriter, *http.Request) { close(running); <-end }, hold)
@@ -86,7 +82,6 @@ func TestScreens(t *testing.T) {
 }
 
 func TestPages(t *testing.T) {
-	t.Parallel()
 	s := serve(t)
 	for i := range pageSize + 5 {
 		s.post("POST /payouts", "payout-"+itoa(i), broken, hold)
@@ -105,7 +100,6 @@ func TestPages(t *testing.T) {
 
 // Each decision does what it says, is reported with who has made it and why, and is logged.
 func TestDecisions(t *testing.T) {
-	t.Parallel()
 	type row struct {
 		key, word string
 		more      []string
@@ -119,8 +113,7 @@ func TestDecisions(t *testing.T) {
 		"not done":     {"charge-5", "resume", []string{"not_done", "charge"}, store.Released, "be sure that it has not happened"},
 		"forget":       {"payout-1", "forget", nil, 0, "runs as the first"},
 	}, func(t *testing.T, c row) {
-		s := serve(t)
-		s.fill()
+		s := filled(t)
 		i, b := s.look(c.key), s.as(ada)
 		for range 2 { // a form that is sent twice is one decision
 			got := b.decide(i, c.word, c.more...)
@@ -160,9 +153,7 @@ func TestDecisions(t *testing.T) {
 
 // A form that is sent again after its key has run and is held anew is no decision about what is held now.
 func TestFormIsSentAgainAfterARun(t *testing.T) {
-	t.Parallel()
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	i, b := s.look("payout-1"), s.as(ada)
 	require.Equal(t, http.StatusOK, b.decide(i, "resume").Code)
 	s.post("POST /payouts", "payout-1", broken, hold)
@@ -172,9 +163,7 @@ func TestFormIsSentAgainAfterARun(t *testing.T) {
 
 // The screen of a key tells its runs and the decisions about them in the order in which they came.
 func TestTimeline(t *testing.T) {
-	t.Parallel()
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	var i idempotency.RecordInfo
 	for _, actor := range []string{"ada", "bea"} {
 		i = s.look("payout-1")
@@ -196,9 +185,7 @@ func TestTimeline(t *testing.T) {
 
 // A form that was sent to one process, and again to another one, is one decision.
 func TestFormThatIsSentToTwoProcesses(t *testing.T) {
-	t.Parallel()
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	i := s.look("payout-1")
 	for range 2 {
 		require.Equal(t, http.StatusOK, s.as(ada).decide(i, "resume").Code)
@@ -217,9 +204,7 @@ func TestFormThatIsSentToTwoProcesses(t *testing.T) {
 
 // Of two operators who have seen the same, one decides, and the other learns of it.
 func TestTwoOperators(t *testing.T) {
-	t.Parallel()
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	i, b := s.look("payout-1"), s.as(ada)
 	other := s.as(Actor{Name: "bob", Decide: true})
 	require.Equal(t, http.StatusOK, b.decide(i, "resume").Code)
@@ -232,15 +217,14 @@ func TestTwoOperators(t *testing.T) {
 
 // What is refused changes nothing, and the page says why and keeps what was filled in.
 func TestRefusals(t *testing.T) {
-	t.Parallel()
-	s := serve(t)
-	s.fill()
-	for name, c := range map[string]struct {
+	s := filled(t)
+	type row struct {
 		key, word string
 		more      []string
 		status    int
 		says      string
-	}{
+	}
+	guardtest.Each(t, map[string]row{
 		"no reason":       {"payout-1", "resume", []string{"reason", " \n"}, 422, "Say how you found it out"},
 		"a long reason":   {"payout-1", "resume", []string{"reason", strings.Repeat("x", maxReason+1)}, 422, "a line of the log"},
 		"no decision":     {"payout-1", "", nil, 422, "Say final, not-executed, resume or forget."},
@@ -254,24 +238,20 @@ func TestRefusals(t *testing.T) {
 		"step in doubt":   {"charge-5", "resume", nil, 422, "tick it"},
 		"completed":       {"order-78", "resume", nil, 409, "Only what is held can be decided"},
 		"no resolver":     {"payout-1", "ask", nil, 422, "nobody can be asked"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			before := s.look(c.key)
-			got := s.as(ada).decide(before, c.word, c.more...)
-			require.Equal(t, c.status, got.Code, got.Body)
-			require.Contains(t, strings.ToLower(got.Body.String()), strings.ToLower(c.says))
-			require.Equal(t, before.Seen(), s.look(c.key).Seen())
-		})
-	}
+	}, func(t *testing.T, c row) {
+		before := s.look(c.key)
+		got := s.as(ada).decide(before, c.word, c.more...)
+		require.Equal(t, c.status, got.Code, got.Body)
+		require.Contains(t, strings.ToLower(got.Body.String()), strings.ToLower(c.says))
+		require.Equal(t, before.Seen(), s.look(c.key).Seen())
+	})
 	require.Zero(t, s.events.Count(event.Resolved)+s.events.Count(event.Forgotten))
 }
 
 // A decision about what was there shows what is there now, and can be made about that.
 func TestChangedMeanwhile(t *testing.T) {
-	t.Parallel()
 	for _, word := range []string{"final", "not-executed", "resume", "forget"} {
-		s := serve(t)
-		s.fill()
+		s := filled(t)
 		i := s.look("payout-1")
 		require.NoError(t, s.guard.Resolve(t.Context(), idempotency.Key{Record: i.Record}, i.Seen(), idempotency.Resolution{Outcome: idempotency.Resume}))
 		s.post("POST /payouts", "payout-1", broken, hold)
@@ -289,7 +269,6 @@ func TestChangedMeanwhile(t *testing.T) {
 
 // The guard of the route decides: with its sealer, and for its TTL.
 func TestGuardOfTheRoute(t *testing.T) {
-	t.Parallel()
 	s := serve(t)
 	sealed := s.guard.With(idempotency.WithRoute("POST /sealed"), idempotency.WithSealer(guardtest.NewSealer(t, 1)), idempotency.WithTTL(72*time.Hour), hold)
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader("{}"))
@@ -337,7 +316,6 @@ func (s *sparseStore) List(ctx context.Context, q store.Query) (store.Page, erro
 
 // Pages of the store without anything are passed over, and not for ever.
 func TestSparseIndex(t *testing.T) {
-	t.Parallel()
 	for empty, says := range map[int]string{
 		mostPages - 1: "4 requests wait for a decision", mostPages: "This page has nothing that waits for a decision; the next one may.",
 	} {
@@ -351,7 +329,6 @@ func TestSparseIndex(t *testing.T) {
 
 // Runs that hang are seen on the first screen, also on routes that do not hold.
 func TestRunsThatHang(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
 		end := make(chan struct{})

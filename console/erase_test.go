@@ -70,7 +70,6 @@ func tenants(t *testing.T, opts ...idempotency.Option) *service {
 // A tenant is counted, and then erased with a reason, which the log and an event for each record have. A form that is sent twice is
 // one erasure.
 func TestErase(t *testing.T) {
-	t.Parallel()
 	s := tenants(t)
 	b := s.as(ada)
 	require.Contains(t, b.get("/store").Body.String(), `action="./erase"`)
@@ -111,7 +110,6 @@ func TestErase(t *testing.T) {
 }
 
 func TestEraseJSON(t *testing.T) {
-	t.Parallel()
 	s := tenants(t)
 	b := s.as(ada).json()
 	requireGolden(t, "erase-count", b.erase("tenant", "alice").Body.String())
@@ -125,7 +123,6 @@ func TestEraseJSON(t *testing.T) {
 
 // What was not counted is not erased, and a form whose numbers are not those of now erases nothing.
 func TestEraseWhatHasChanged(t *testing.T) {
-	t.Parallel()
 	for name, change := range map[string]func(*service){
 		"one more":          func(s *service) { s.post("POST /orders", "order-81", created) },
 		"one less":          func(s *service) { s.forget("order-78") },
@@ -135,7 +132,6 @@ func TestEraseWhatHasChanged(t *testing.T) {
 		"one held, settled": func(s *service) { require.Equal(t, 200, s.as(ada).decide(s.look("payout-1"), "resume").Code) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			s := tenants(t)
 			b := s.as(ada)
 			seen := b.count().Seen
@@ -163,7 +159,6 @@ func (s *service) forget(key string) {
 
 // Only who may decide counts and erases, with a reason, about what was seen, from a page of the console.
 func TestEraseRefusals(t *testing.T) {
-	t.Parallel()
 	s := tenants(t)
 	seen := s.as(ada).count().Seen
 	form := func(more ...string) []string {
@@ -205,7 +200,6 @@ func TestEraseRefusals(t *testing.T) {
 
 // The records of each secret are erased, each by the guard of its route.
 func TestEraseWithTheSecretOfEachGuard(t *testing.T) {
-	t.Parallel()
 	s := serve(t, findable)
 	var route string
 	other := s.guard.With(idempotency.WithDerivation("", []byte("secret")), idempotency.WithRoute("POST /other"),
@@ -255,7 +249,6 @@ func (s *forgettingStore) Find(ctx context.Context, t store.Tag, q store.Query) 
 
 // An erasing that has begun ends although its browser is gone, and leaves what changes while it goes on.
 func TestEraseGoesOn(t *testing.T) {
-	t.Parallel()
 	var leave context.CancelFunc
 	st := &forgettingStore{MemoryStore: idempotency.NewMemoryStore()}
 	s := serveOn(t, st, findable)
@@ -282,7 +275,6 @@ func TestEraseGoesOn(t *testing.T) {
 
 // When the store goes away, the page says what was erased until then, and the rest is erased by another form.
 func TestEraseThatStops(t *testing.T) {
-	t.Parallel()
 	st := &forgettingStore{MemoryStore: idempotency.NewMemoryStore()}
 	s := serveOn(t, st, findable)
 	s.fill()
@@ -308,7 +300,6 @@ func TestEraseThatStops(t *testing.T) {
 
 // An erasing ends after a minute, and says what is left to do.
 func TestEraseThatTakesLong(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := &forgettingStore{MemoryStore: idempotency.NewMemoryStore(), forget: func() error { time.Sleep(time.Second); return nil }}
 		s := serveOn(t, st, findable)
@@ -325,7 +316,6 @@ func TestEraseThatTakesLong(t *testing.T) {
 
 // A tenant that cannot be counted in time is not erased, and the page says who can do it.
 func TestEraseThatCannotBeCounted(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := &forgettingStore{MemoryStore: idempotency.NewMemoryStore(), find: func(ctx context.Context) (store.Page, error) {
 			time.Sleep(time.Second)

@@ -65,9 +65,7 @@ func (b *browser) found(pairs ...string) (names []string, says string) {
 
 // A record is led to by its name and by its key, in whichever form they come.
 func TestFind(t *testing.T) {
-	t.Parallel()
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	b, name := s.as(viewer), s.look("payout-1").Record
 	for _, got := range []*httptest.ResponseRecorder{
 		b.get("/find?record=" + name), b.get("/find?record=+" + name + "+"), b.find("scope", "alice", "key", "payout-1"), b.find("q", " "+name+"\n"), b.json().find("q", name), b.find("q", "alice payout-1"),
@@ -77,8 +75,7 @@ func TestFind(t *testing.T) {
 	}
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader("{}"))
 	r.Header.Set("Idempotency-Key", `"one of all"`)
-	shared, err := idempotency.New(s.store, idempotency.SharedScope)
-	require.NoError(t, err)
+	shared := guardtest.NewGuardOf(t, s.store, idempotency.SharedScope)
 	shared.Handler(http.HandlerFunc(created)).ServeHTTP(httptest.NewRecorder(), r)
 	require.Equal(t, http.StatusSeeOther, b.find("q", "one of all").Code)
 	for _, c := range []struct {
@@ -106,7 +103,6 @@ func TestFind(t *testing.T) {
 
 // Records are found by a reference and by their tenant, by whoever may look, and a page of them says how many there are.
 func TestFindByReferenceAndTenant(t *testing.T) {
-	t.Parallel()
 	s := serve(t, byOrder, findable, idempotency.WithRoute("POST /orders"))
 	s.order(s.guard, "alice", "a", "77", created)
 	s.order(s.guard, "alice", "b", "78", broken)
@@ -155,7 +151,6 @@ func TestFindByReferenceAndTenant(t *testing.T) {
 
 // A long list has pages, each of which leads to the next.
 func TestPagesOfATenant(t *testing.T) {
-	t.Parallel()
 	s := serve(t, findable)
 	for i := range pageSize + 5 {
 		s.order(s.guard, "alice", "key-"+itoa(i), "", created)
@@ -176,11 +171,9 @@ func TestPagesOfATenant(t *testing.T) {
 
 // Records are found whichever secret their guard has: guards made from that of the console are known, others are named.
 func TestFindWithTheSecretOfEachGuard(t *testing.T) {
-	t.Parallel()
 	s := serve(t, byOrder, findable)
 	secret := func(text string) idempotency.Option { return idempotency.WithDerivation("", []byte(text)) }
-	apart, err := idempotency.New(s.store, guardtest.TenantScope, byOrder, findable, secret("two"))
-	require.NoError(t, err)
+	apart := guardtest.NewGuardOf(t, s.store, guardtest.TenantScope, byOrder, findable, secret("two"))
 	s.order(s.guard, "alice", "a", "77", created)
 	s.order(s.guard.With(secret("one")), "alice", "b", "77", created)
 	s.order(s.guard.With(secret("one")), "alice", "c", "77", created)
@@ -196,7 +189,6 @@ func TestFindWithTheSecretOfEachGuard(t *testing.T) {
 
 // A run is found by its trace among what is held, also if another attempt came later, and the page says what it has looked at.
 func TestFindByTrace(t *testing.T) {
-	t.Parallel()
 	var now event.TraceContext
 	s := serve(t, adapter.WithTraceContext(func(context.Context) event.TraceContext { return now }))
 	run := func(key string, trace byte, h http.HandlerFunc) {
@@ -233,7 +225,6 @@ func TestFindByTrace(t *testing.T) {
 
 // A search by trace looks at a bounded part of the index at once, and goes on.
 func TestFindByTraceInALongIndex(t *testing.T) {
-	t.Parallel()
 	s := serveOn(t, &sparseStore{idempotency.NewMemoryStore(), mostPages})
 	s.fill()
 	got := s.as(viewer).get("/find?trace=" + strings.Repeat("1", 32)).Body.String()
@@ -270,7 +261,6 @@ func (s taglessStore) List(ctx context.Context, q store.Query) (store.Page, erro
 
 // With a store that has no index of tags, the screens offer what they can do, and say so.
 func TestStoreWithoutTags(t *testing.T) {
-	t.Parallel()
 	s := serveOn(t, taglessStore{idempotency.NewMemoryStore()})
 	s.fill()
 	b := s.as(ada)

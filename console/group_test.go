@@ -37,9 +37,7 @@ var groupLink = regexp.MustCompile(`href="\.(/group\?[^"]+)"`)
 
 // The first screen leads to the screen of a group, whose form is about what was shown.
 func TestGroupIsDecidedTogether(t *testing.T) {
-	t.Parallel()
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	b := s.as(ada)
 	link := groupLink.FindAllStringSubmatch(b.get("/").Body.String(), -1)
 	require.Len(t, link, 1, "only what is of one route and one minute is a group")
@@ -67,9 +65,7 @@ func TestGroupIsDecidedTogether(t *testing.T) {
 }
 
 func TestGroupJSON(t *testing.T) {
-	t.Parallel()
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	b := s.as(ada).json()
 	query := url.Values{}
 	for _, key := range []string{"payout-1", "charge-5", "order-78"} { // which is not held
@@ -82,9 +78,7 @@ func TestGroupJSON(t *testing.T) {
 
 // What cannot be decided is left alone and named, and the others are decided.
 func TestGroupLeavesSomeAlone(t *testing.T) {
-	t.Parallel()
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	form := s.together("resume", []string{"payout-1", "payout-2", "order-77", "charge-5", "order-78"})
 	i := s.look("payout-2")
 	require.NoError(t, s.guard.Resolve(t.Context(), idempotency.Key{Record: i.Record}, i.Seen(), idempotency.Resolution{Outcome: idempotency.Resume}))
@@ -122,9 +116,7 @@ func TestGroupLeavesSomeAlone(t *testing.T) {
 
 // A form that is refused changes nothing. The page says why, keeps what was filled in, and is about what was seen.
 func TestGroupRefusals(t *testing.T) {
-	t.Parallel()
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	both := []string{"payout-1", "payout-2"}
 	many := s.together("resume", both)
 	for n := range mostDecided {
@@ -176,7 +168,6 @@ func TestGroupRefusals(t *testing.T) {
 
 // A store that is away, or goes away, is the answer.
 func TestGroupWithoutAStore(t *testing.T) {
-	t.Parallel()
 	st := &downStore{MemoryStore: idempotency.NewMemoryStore()}
 	s := serveOn(t, st)
 	s.fill()

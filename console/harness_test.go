@@ -42,6 +42,14 @@ func serve(t *testing.T, opts ...idempotency.Option) *service {
 	return serveOn(t, idempotency.NewMemoryStore(), opts...)
 }
 
+// filled is serve with records in every state but corrupt and claimed.
+func filled(t *testing.T) *service {
+	t.Helper()
+	s := serve(t)
+	s.fill()
+	return s
+}
+
 func serveOn(t *testing.T, st store.Store, opts ...idempotency.Option) *service {
 	t.Helper()
 	s := &service{t: t, store: st}

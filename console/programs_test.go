@@ -29,9 +29,7 @@ func (b *browser) rehearse(i idempotency.RecordInfo, word string, more ...string
 }
 
 func TestProgramsJSON(t *testing.T) {
-	t.Parallel()
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	b := s.as(ada).json()
 	i := s.look("payout-1")
 	for name, got := range map[string]*httptest.ResponseRecorder{
@@ -62,9 +60,7 @@ func TestProgramsJSON(t *testing.T) {
 
 // A rehearsal says what would happen, and nothing hears of it.
 func TestRehearsalChangesNothing(t *testing.T) {
-	t.Parallel()
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	i, heard, logged := s.look("payout-1"), len(s.events.All()), s.log.Len()
 	for _, word := range []string{"final", "not-executed", "resume", "forget"} {
 		for _, actor := range []Actor{viewer, {Decide: true}} {
@@ -88,7 +84,6 @@ func TestRehearsalChangesNothing(t *testing.T) {
 
 // A program gives an answer as it is to be, byte by byte.
 func TestAnswerOfAProgram(t *testing.T) {
-	t.Parallel()
 	s := serve(t)
 	s.post("POST /payouts", "a", broken, hold)
 	form := url.Values{
@@ -121,7 +116,6 @@ func (s narrowStore) List(ctx context.Context, q store.Query) (store.Page, error
 
 // Counting ends in time, and goes on from there.
 func TestCountsInParts(t *testing.T) {
-	t.Parallel()
 	s := serveOn(t, narrowStore{idempotency.NewMemoryStore()})
 	s.fill()
 	h, err := New(s.guard, Options{Authorize: as(viewer)})
@@ -151,7 +145,6 @@ func TestCountsInParts(t *testing.T) {
 
 // Every answer says in which form programs speak, also to those who are not let in.
 func TestFormOfPrograms(t *testing.T) {
-	t.Parallel()
 	s := serve(t)
 	stranger := s.browser(Options{Authorize: func(*http.Request) (Actor, error) { return Actor{}, idempotency.ErrUnauthenticated }})
 	for _, got := range []*httptest.ResponseRecorder{s.as(ada).json().get("/"), s.as(ada).get("/nothing"), stranger.json().get("/list")} {

@@ -17,7 +17,6 @@ import (
 
 // A resolver is asked, and what it says is shown and settles nothing.
 func TestResolverIsAsked(t *testing.T) {
-	t.Parallel()
 	var says idempotency.Resolution
 	var fails error
 	s := serve(t, hold, idempotency.WithSealer(guardtest.NewSealer(t, 1)), idempotency.WithKeptKeys(true))
@@ -89,7 +88,6 @@ type checkedStore struct {
 func (s *checkedStore) Check(context.Context) error { return s.wrong }
 
 func TestCheckOfTheStore(t *testing.T) {
-	t.Parallel()
 	st := &checkedStore{MemoryStore: idempotency.NewMemoryStore()}
 	b := serveOn(t, st).as(ada)
 	require.Contains(t, b.get("/store").Body.String(), "It keeps what it is given")
@@ -113,7 +111,6 @@ func (s *leavingStore) Resolve(ctx context.Context, key string, seen store.Seen,
 
 // A decision that has begun ends, although its browser is gone.
 func TestBrowserThatLeaves(t *testing.T) {
-	t.Parallel()
 	st := &leavingStore{MemoryStore: idempotency.NewMemoryStore()}
 	s := serveOn(t, st)
 	s.fill()
@@ -129,7 +126,6 @@ func TestBrowserThatLeaves(t *testing.T) {
 
 // A record that cannot be read is shown as such, and can only be forgotten by who has seen that.
 func TestCorruptRecord(t *testing.T) {
-	t.Parallel()
 	st := &corruptStore{MemoryStore: idempotency.NewMemoryStore()}
 	s := serveOn(t, st)
 	s.fill()

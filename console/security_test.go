@@ -46,7 +46,6 @@ func (s *countingStore) Find(ctx context.Context, t store.Tag, q store.Query) (s
 
 // Whoever is not let in touches nothing and learns nothing.
 func TestStrangers(t *testing.T) {
-	t.Parallel()
 	st := &countingStore{MemoryStore: idempotency.NewMemoryStore()}
 	s := serveOn(t, st)
 	s.fill()
@@ -71,9 +70,7 @@ func TestStrangers(t *testing.T) {
 
 // Without a rule, only a browser on this machine looks, and it does not decide.
 func TestOnThisMachine(t *testing.T) {
-	t.Parallel()
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	for name, c := range map[string]struct {
 		addr, host, field string
 		status            int
@@ -107,9 +104,7 @@ func TestOnThisMachine(t *testing.T) {
 
 // An actor does what the actor may.
 func TestPermissions(t *testing.T) {
-	t.Parallel()
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	for _, actor := range []Actor{viewer, {Decide: true}} {
 		b, i := s.as(actor), s.look("payout-1")
 		for _, word := range []string{"final", "not-executed", "resume", "forget", "ask"} {
@@ -125,9 +120,7 @@ func TestPermissions(t *testing.T) {
 }
 
 func TestRedact(t *testing.T) {
-	t.Parallel()
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	b := s.browser(Options{Authorize: as(ada), Redact: func(a *Answer) {
 		if a.Route == "POST /orders" && a.Status == http.StatusCreated {
 			a.Body = bytes.ReplaceAll(a.Body, []byte("4242"), []byte("****"))
@@ -148,9 +141,7 @@ func TestRedact(t *testing.T) {
 
 // A form of another site does nothing, whatever the browser says of it.
 func TestForeignForms(t *testing.T) {
-	t.Parallel()
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	i := s.look("payout-1")
 	for _, fields := range [][2]string{
 		{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://evil.example"}, {"Origin", "null"},
@@ -170,7 +161,6 @@ func TestForeignForms(t *testing.T) {
 }
 
 func TestHeaders(t *testing.T) {
-	t.Parallel()
 	s := serve(t)
 	b := s.as(ada)
 	for _, target := range []string{"/", "/store", "/find", "/erase", "/nothing", "/records/x", "/style.css", "/icon.svg"} {
@@ -195,9 +185,7 @@ func TestHeaders(t *testing.T) {
 }
 
 func TestPathTricks(t *testing.T) {
-	t.Parallel()
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	name := s.look("payout-1").Record
 	for _, path := range []string{
 		"/records/", "/records", "/records/..", "/records/../store", "/./store", "/a//store", "//evil.example/", "/records/%2e%2e/store", "/records%2f" + name,
@@ -226,9 +214,7 @@ var links = regexp.MustCompile(`(?:href|src|action)="([^"#]+)"`)
 
 // All links work, wherever the console is mounted.
 func TestMounts(t *testing.T) {
-	t.Parallel()
-	s := serve(t)
-	s.fill()
+	s := filled(t)
 	h := s.as(ada).h
 	stripped, whole := http.NewServeMux(), http.NewServeMux()
 	stripped.Handle("/ops/console/", http.StripPrefix("/ops/console", h))
@@ -270,7 +256,6 @@ func TestMounts(t *testing.T) {
 
 // When the store is away, the page says so, and the status does.
 func TestStoreIsAway(t *testing.T) {
-	t.Parallel()
 	st := &downStore{MemoryStore: idempotency.NewMemoryStore()}
 	s := serveOn(t, st)
 	s.fill()
@@ -307,7 +292,6 @@ func (s *downStore) List(ctx context.Context, q store.Query) (store.Page, error)
 }
 
 func TestNewRefuses(t *testing.T) {
-	t.Parallel()
 	_, err := New(nil, Options{})
 	require.Error(t, err)
 	guard, err := idempotency.New(&guardtest.FaultStore{}, idempotency.SharedScope)

@@ -65,7 +65,6 @@ func written(t *testing.T, route, text string) (shown []string, i idempotency.Re
 
 // What comes from clients and operators is text, wherever it is shown.
 func TestMarkupIsText(t *testing.T) {
-	t.Parallel()
 	shown, i := written(t, strings.ReplaceAll(script, "{{.}}", ""), script)
 	for _, page := range shown {
 		require.NotContains(t, page, "<script>")
@@ -81,7 +80,6 @@ var fields = regexp.MustCompile(` value="[^"]*"|<textarea[^>]*>[^<]*</textarea>`
 
 // What does not show, or makes other text show in another way, is written out wherever it stands.
 func TestHiddenCharactersAreShown(t *testing.T) {
-	t.Parallel()
 	shown, _ := written(t, "POST /a", hidden)
 	n := 0
 	for _, page := range shown {
@@ -96,7 +94,6 @@ func TestHiddenCharactersAreShown(t *testing.T) {
 
 // What a form has to send back is not written out: a step is ticked, and a tenant is erased, by their names.
 func TestHiddenCharactersAreSentBack(t *testing.T) {
-	t.Parallel()
 	s := serve(t, findable, hold)
 	name := strings.ToValidUTF8(hidden, "") // a browser sends no other
 	name = strings.ReplaceAll(name, "\x00", "")
@@ -122,7 +119,6 @@ func TestHiddenCharactersAreSentBack(t *testing.T) {
 
 // Text in several lines stays that, and the rest of it is written out.
 func TestLines(t *testing.T) {
-	t.Parallel()
 	for text, want := range map[string]string{
 		"a\r\nb\tc\n": "a\nb\tc\n", `C:\temp`: `C:\temp`, "a\rb\n\x1b\xff": "a\\rb\n\\x1b\\xff", "": "", "שלום": "שלום", "a\u200fb": `a\u200fb`,
 	} {

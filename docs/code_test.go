@@ -18,6 +18,8 @@ import (
 	"strings"
 	"testing"
 
+	"example.com/idempotency/internal/pagetest"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -87,8 +89,7 @@ func TestCodeOfThePagesCompiles(t *testing.T) {
 	imports := newImporter(t)
 	blocks := 0
 	for _, page := range everyPage(t) {
-		text, err := os.ReadFile(page)
-		require.NoError(t, err)
+		text := pagetest.File(t, page)
 		for _, block := range regexp.MustCompile("(?s)```go[^\n]*\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 			blocks++
 			for _, err := range mistakesOf(imports, block[1]) {

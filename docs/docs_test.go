@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"example.com/idempotency/internal/pagetest"
+
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -176,8 +178,7 @@ func TestNamedTestsExist(t *testing.T) {
 	name := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Za-z]+)[`/]")
 	named := 0
 	for _, page := range everyPage(t) {
-		text, err := os.ReadFile(page)
-		require.NoError(t, err)
+		text := pagetest.File(t, page)
 		for _, found := range name.FindAllStringSubmatch(string(text), -1) {
 			named++
 			if !strings.Contains(sources.String(), "\nfunc "+found[1]+"(") { // the sources are too long to be printed
@@ -195,8 +196,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	links := 0
 	for _, page := range everyPage(t) {
-		text, err := os.ReadFile(page)
-		require.NoError(t, err)
+		text := pagetest.File(t, page)
 		for _, found := range link.FindAllStringSubmatch(code.ReplaceAllString(string(text), ""), -1) {
 			if strings.Contains(found[1], "://") {
 				continue
@@ -234,8 +234,7 @@ func everyPage(t *testing.T) []string {
 // them: lower case, spaces as hyphens, without punctuation.
 func anchors(t *testing.T, page string) []string {
 	t.Helper()
-	text, err := os.ReadFile(page)
-	require.NoError(t, err)
+	text := pagetest.File(t, page)
 	punctuation := regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 	var names []string
 	for line := range strings.Lines(string(text)) {
@@ -320,8 +319,7 @@ func plainWords(s string) string {
 
 func read(t *testing.T, name string) string {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(root, name))
-	require.NoError(t, err)
+	b := pagetest.File(t, filepath.Join(root, name))
 	return string(b)
 }
 

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	"example.com/idempotency/internal/pagetest"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -129,8 +131,7 @@ func TestOptionsPage(t *testing.T) {
 	if *write {
 		require.NoError(t, os.WriteFile(optionsPage, []byte(b.String()), 0o600))
 	}
-	got, err := os.ReadFile(optionsPage)
-	require.NoError(t, err)
+	got := pagetest.File(t, optionsPage)
 	if b.String() != string(got) {
 		t.Error("docs/reference/options.md is not up to date: go test ./docs -run Options -write")
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"example.com/idempotency/internal/pagetest"
+
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency/client/profile"
@@ -60,8 +62,7 @@ func TestProfilesPage(t *testing.T) {
 	if *write {
 		require.NoError(t, os.WriteFile(profilesPage, []byte(b.String()), 0o600))
 	}
-	got, err := os.ReadFile(profilesPage)
-	require.NoError(t, err)
+	got := pagetest.File(t, profilesPage)
 	if b.String() != string(got) {
 		t.Error("docs/reference/profiles.md is not up to date: go test ./docs -run Profiles -write")
 	}

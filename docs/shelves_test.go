@@ -1,12 +1,13 @@
 package docs_test
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"example.com/idempotency/internal/pagetest"
 
 	"github.com/stretchr/testify/require"
 )
@@ -69,8 +70,7 @@ func shelfPages(t *testing.T) map[string]string {
 		found, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		for _, page := range found {
-			text, err := os.ReadFile(page)
-			require.NoError(t, err)
+			text := pagetest.File(t, page)
 			pages[filepath.ToSlash(page)] = string(text)
 		}
 	}

@@ -24,7 +24,6 @@ func (b *bench) watch(t testing.TB, opts ...otelidempotency.Option) {
 }
 
 func TestGaugesOfAGuard(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, deaf{idempotency.NewMemoryStore()})
 		b.watch(t)
@@ -49,7 +48,6 @@ func TestGaugesOfAGuard(t *testing.T) {
 
 // Runs that last are told by their route, and the oldest counts.
 func TestGaugeOfRunsThatLast(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, idempotency.NewMemoryStore())
 		b.watch(t)
@@ -71,7 +69,6 @@ func TestGaugeOfRunsThatLast(t *testing.T) {
 
 // Calls of the store are measured by operation, and the timeout is the least that holds.
 func TestStoreCallsAreMeasured(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, slow{idempotency.NewMemoryStore()})
 		b.watch(t)
@@ -104,7 +101,6 @@ func (claimless) Claim(context.Context, string, store.Claim) (store.Record, erro
 }
 
 func TestGaugeOfClaimsWithoutAReply(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, claimless{idempotency.NewMemoryStore()})
 		b.watch(t)
@@ -117,7 +113,6 @@ func TestGaugeOfClaimsWithoutAReply(t *testing.T) {
 }
 
 func TestGaugesOfAStore(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := idempotency.NewMemoryStore()
 		b := newBench(t, st)
@@ -166,7 +161,6 @@ func endless() (store.Page, error) {
 
 // A count that is not complete would say that nothing is held.
 func TestStoreThatCannotBeCountedHasNoGauge(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := listing{MemoryStore: idempotency.NewMemoryStore(), held: endless}
 		b := newBench(t, st)
@@ -181,7 +175,6 @@ func TestStoreThatCannotBeCountedHasNoGauge(t *testing.T) {
 }
 
 func TestCensus(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var grown atomic.Bool // to more records than can be visited in a minute, the shortest period
 		st := listing{MemoryStore: idempotency.NewMemoryStore()}
@@ -220,7 +213,6 @@ func TestCensus(t *testing.T) {
 }
 
 func TestGaugesOfRoutes(t *testing.T) {
-	t.Parallel()
 	b := newBench(t, idempotency.NewMemoryStore())
 	b.watch(t)
 	require.Equal(t, map[string]int64{"": 24 * 3600}, b.values(t, "idempotency.policy.ttl"))
@@ -233,7 +225,6 @@ func TestGaugesOfRoutes(t *testing.T) {
 }
 
 func TestObserveGuardSaysWhatItCannot(t *testing.T) {
-	t.Parallel()
 	_, err := otelidempotency.ObserveGuard(nil)
 	require.Error(t, err)
 	b := newBench(t, idempotency.NewMemoryStore())

@@ -26,7 +26,6 @@ import (
 )
 
 func TestRequestsAreCounted(t *testing.T) {
-	t.Parallel()
 	b := newBench(t, idempotency.NewMemoryStore())
 	h := b.guard.With(idempotency.WithRoute("charge")).Handler(answering(http.StatusCreated, "charged"))
 	b.serve(t, h, "k", "1")
@@ -47,7 +46,6 @@ func TestRequestsAreCounted(t *testing.T) {
 }
 
 func TestRunsAgainAreToldApart(t *testing.T) {
-	t.Parallel()
 	b := newBench(t, idempotency.NewMemoryStore())
 	status := http.StatusServiceUnavailable
 	h := b.guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
@@ -58,7 +56,6 @@ func TestRunsAgainAreToldApart(t *testing.T) {
 }
 
 func TestDurationsAreInSeconds(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, idempotency.NewMemoryStore())
 		h := b.guard.With(idempotency.WithWait(time.Minute)).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -84,7 +81,6 @@ func TestDurationsAreInSeconds(t *testing.T) {
 
 // An increase of a counter that begins with its first incident is not seen.
 func TestIncidentsBeginAtZero(t *testing.T) {
-	t.Parallel()
 	b := newBench(t, idempotency.NewMemoryStore())
 	want := make(map[string]int64)
 	for _, kind := range event.Incidents() {
@@ -98,7 +94,6 @@ func TestIncidentsBeginAtZero(t *testing.T) {
 }
 
 func TestIncidentsAreCounted(t *testing.T) {
-	t.Parallel()
 	b := newBench(t, idempotency.NewMemoryStore())
 	h := b.guard.With(idempotency.WithRecovery(idempotency.Hold)).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 	require.Panics(t, func() { b.serve(t, h, "k", "") })
@@ -114,7 +109,6 @@ func (away) Claim(context.Context, string, store.Claim) (store.Record, error) {
 }
 
 func TestStoreErrorsAreCounted(t *testing.T) {
-	t.Parallel()
 	b := newBench(t, away{idempotency.NewMemoryStore()})
 	w := b.serve(t, b.guard.Handler(answering(http.StatusOK, "")), "k", "")
 	require.Equal(t, http.StatusServiceUnavailable, w.Code)
@@ -128,7 +122,6 @@ func TestStoreErrorsAreCounted(t *testing.T) {
 }
 
 func TestStepsAreCountedAndGetSpans(t *testing.T) {
-	t.Parallel()
 	b := newBench(t, idempotency.NewMemoryStore())
 	traced, err := otelidempotency.Options(otelidempotency.WithMeterProvider(b.meters), otelidempotency.WithTracerProvider(b.traces))
 	require.NoError(t, err)
@@ -157,7 +150,6 @@ func TestStepsAreCountedAndGetSpans(t *testing.T) {
 }
 
 func TestSpanTellsWhatTheRequestGot(t *testing.T) {
-	t.Parallel()
 	b := newBench(t, idempotency.NewMemoryStore())
 	h := b.guard.Handler(answering(http.StatusCreated, "charged"))
 	b.serve(t, h, "k", "1")
@@ -185,7 +177,6 @@ func TestSpanTellsWhatTheRequestGot(t *testing.T) {
 
 // Nothing that a client chooses becomes an attribute of a metric.
 func TestAttributesOfMetricsAreBounded(t *testing.T) {
-	t.Parallel()
 	const secret = "order-4711"
 	b := newBench(t, idempotency.NewMemoryStore())
 	h := b.guard.With(idempotency.WithMethods("POST", "BREW")).Handler(answering(http.StatusCreated, secret))
@@ -207,7 +198,6 @@ func TestAttributesOfMetricsAreBounded(t *testing.T) {
 
 // A router that puts the raw path where the pattern belongs must not fill the memory.
 func TestRoutesAreBounded(t *testing.T) {
-	t.Parallel()
 	b := newBench(t, idempotency.NewMemoryStore())
 	h := b.guard.Handler(answering(http.StatusCreated, ""))
 	for i := range 2500 {
@@ -226,7 +216,6 @@ func TestRoutesAreBounded(t *testing.T) {
 }
 
 func TestRouteIsWithoutItsMethod(t *testing.T) {
-	t.Parallel()
 	b := newBench(t, idempotency.NewMemoryStore())
 	mux := http.NewServeMux()
 	mux.Handle("POST /charges", b.guard.Handler(answering(http.StatusCreated, "")))
@@ -237,7 +226,6 @@ func TestRouteIsWithoutItsMethod(t *testing.T) {
 }
 
 func TestScopesAreMappedToNames(t *testing.T) {
-	t.Parallel()
 	b := newBench(t, idempotency.NewMemoryStore(), otelidempotency.WithScopes(func(scope string) string { return "plan of " + scope }))
 	b.serve(t, b.guard.Handler(answering(http.StatusCreated, "")), "k", "")
 	require.Equal(t, map[string]int64{"http.request.method=POST,idempotency.result=run,idempotency.scope=plan of acme": 1},
@@ -245,7 +233,6 @@ func TestScopesAreMappedToNames(t *testing.T) {
 }
 
 func TestDoIsReported(t *testing.T) {
-	t.Parallel()
 	b := newBench(t, idempotency.NewMemoryStore())
 	ctx, span := b.traces.Tracer("test").Start(t.Context(), "consume")
 	for range 2 {
@@ -258,7 +245,6 @@ func TestDoIsReported(t *testing.T) {
 }
 
 func TestClientIsCounted(t *testing.T) {
-	t.Parallel()
 	reader := sdkmetric.NewManualReader()
 	reporting, err := otelidempotency.ObserveClient(otelidempotency.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))))
 	require.NoError(t, err)
@@ -297,7 +283,6 @@ func TestClientIsCounted(t *testing.T) {
 
 // What people have decided about keys is counted by what it is.
 func TestDecisionsAreCounted(t *testing.T) {
-	t.Parallel()
 	b := newBench(t, idempotency.NewMemoryStore())
 	g := b.guard.With(idempotency.WithRecovery(idempotency.Hold))
 	b.serve(t, g.Handler(answering(http.StatusInternalServerError, "")), "k", "")

@@ -23,12 +23,10 @@ import (
 func eachStore(t *testing.T, test func(t *testing.T, one, other idempotency.Store)) {
 	t.Helper()
 	t.Run("memory", func(t *testing.T) {
-		t.Parallel()
 		s := idempotency.NewMemoryStore()
 		test(t, s, s)
 	})
 	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
 		server := redistest.Start(t)
 		open := func() idempotency.Store {
 			c := redis.NewClient(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: true})
@@ -43,7 +41,6 @@ func eachStore(t *testing.T, test func(t *testing.T, one, other idempotency.Stor
 
 // The trace of a replay leads to the trace of the run, in whichever process that was.
 func TestReplayIsLinkedToItsRun(t *testing.T) {
-	t.Parallel()
 	eachStore(t, func(t *testing.T, one, other idempotency.Store) {
 		first, second := newBench(t, one), newBench(t, other)
 		h := answering(http.StatusCreated, "charged")
@@ -66,7 +63,6 @@ func TestReplayIsLinkedToItsRun(t *testing.T) {
 
 // A run that takes a key over leads to the run that was cut off.
 func TestTakeoverIsLinkedToTheEarlierRun(t *testing.T) {
-	t.Parallel()
 	eachStore(t, func(t *testing.T, one, other idempotency.Store) {
 		first, second := newBench(t, dead{one}), newBench(t, other)
 		lease := idempotency.WithLease(3 * time.Second) // of which a claim may take a third, on a busy machine too
@@ -106,7 +102,6 @@ func (dead) Renew(context.Context, string, store.Owner) error {
 
 // A guard logs with the context of the request, so that handlers find its trace.
 func TestLogHasTheTrace(t *testing.T) {
-	t.Parallel()
 	b := newBench(t, away{idempotency.NewMemoryStore()})
 	var log bytes.Buffer
 	logger := slog.New(otelidempotency.NewLogHandler(slog.NewJSONHandler(&log, nil)))
@@ -124,7 +119,6 @@ func TestLogHasTheTrace(t *testing.T) {
 
 // What is settled after the request has ended belongs to its trace too.
 func TestLogOfTheBackgroundHasTheTrace(t *testing.T) {
-	t.Parallel()
 	b := newBench(t, deaf{idempotency.NewMemoryStore()})
 	var log bytes.Buffer
 	g := b.guard.With(idempotency.WithLogger(slog.New(otelidempotency.NewLogHandler(slog.NewJSONHandler(&log, nil)))))
@@ -152,7 +146,6 @@ func (deaf) Complete(context.Context, string, store.Owner, store.Completion) err
 }
 
 func TestLogWithoutATrace(t *testing.T) {
-	t.Parallel()
 	var log bytes.Buffer
 	slog.New(otelidempotency.NewLogHandler(slog.NewJSONHandler(&log, nil))).WithGroup("g").InfoContext(t.Context(), "started", "n", 1)
 	require.NotContains(t, log.String(), "trace_id")

@@ -107,8 +107,7 @@ func TestPanicEndsWhatTheFunctionHasSaid(t *testing.T) {
 				for range 3 {
 					todo, err := queue.Handle(t.Context(), guard, queue.Message{Queue: "q", ID: "m"}, func(ctx context.Context) error {
 						runs++
-						op, _ := idempotency.FromContext(ctx)
-						op.SetOutcome(said)
+						guardtest.Op(ctx).SetOutcome(said)
 						panic(v)
 					})
 					require.Error(t, err)
@@ -138,8 +137,7 @@ func TestNoErrorIsNotYetAnAck(t *testing.T) {
 	} {
 		guard := newGuard(t, idempotency.WithRecovery(tt.recovery))
 		_, todo, err := queue.HandleValue(t.Context(), guard, queue.Message{Queue: "q", ID: "m"}, func(ctx context.Context) (string, error) {
-			op, _ := idempotency.FromContext(ctx)
-			op.SetOutcome(tt.said)
+			guardtest.Op(ctx).SetOutcome(tt.said)
 			return "value", nil
 		})
 		require.Equal(t, tt.want, todo, "%+v", tt)
@@ -212,34 +210,33 @@ func TestAckIsNoError(t *testing.T) {
 
 // What a delivery had no time to do with the value of its run, a later one can do.
 func TestHandleValue(t *testing.T) {
-	for name, c := range map[string]struct {
+	type row struct {
 		limit int64
 		todo  queue.Disposition
 		value []string
 		err   error
-	}{
+	}
+	guardtest.Each(t, map[string]row{
 		"kept":      {100, queue.Ack, []string{"shipped"}, nil},
 		"too large": {5, queue.Park, nil, idempotency.ErrResultNotKept},
-	} {
-		t.Run(name, func(t *testing.T) {
-			guard, runs := newGuard(t, idempotency.WithLimits(idempotency.Limits{ResponseBody: c.limit})), 0
-			handle := func() ([]string, queue.Disposition, error) {
-				return queue.HandleValue(t.Context(), guard, queue.Message{Queue: "q", ID: "m"}, func(context.Context) ([]string, error) {
-					runs++
-					return []string{"shipped"}, nil
-				})
-			}
-			value, todo, err := handle()
-			require.NoError(t, err)
-			require.Equal(t, queue.Ack, todo)
-			require.Equal(t, []string{"shipped"}, value)
-			value, todo, err = handle()
-			require.ErrorIs(t, err, c.err)
-			require.Equal(t, c.todo, todo)
-			require.Equal(t, c.value, value)
-			require.Equal(t, 1, runs)
-		})
-	}
+	}, func(t *testing.T, c row) {
+		guard, runs := newGuard(t, idempotency.WithLimits(idempotency.Limits{ResponseBody: c.limit})), 0
+		handle := func() ([]string, queue.Disposition, error) {
+			return queue.HandleValue(t.Context(), guard, queue.Message{Queue: "q", ID: "m"}, func(context.Context) ([]string, error) {
+				runs++
+				return []string{"shipped"}, nil
+			})
+		}
+		value, todo, err := handle()
+		require.NoError(t, err)
+		require.Equal(t, queue.Ack, todo)
+		require.Equal(t, []string{"shipped"}, value)
+		value, todo, err = handle()
+		require.ErrorIs(t, err, c.err)
+		require.Equal(t, c.todo, todo)
+		require.Equal(t, c.value, value)
+		require.Equal(t, 1, runs)
+	})
 }
 
 // Messages of an unnamed queue would meet those of others, so they wait.
@@ -310,8 +307,7 @@ func TestMessageInHand(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Equal(t, queue.Ack, got)
-	info, err := guard.Lookup(t.Context(), m.Key())
-	require.NoError(t, err)
+	info := guardtest.Lookup(t, guard, m.Key())
 	require.Equal(t, store.Completed, info.State)
 }
 

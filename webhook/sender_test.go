@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -19,6 +18,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"example.com/idempotency/internal/guardtest"
 
 	"github.com/stretchr/testify/require"
 
@@ -220,8 +221,7 @@ type receiver struct {
 func newReceiver(t *testing.T, p party, secrets ...string) *receiver {
 	t.Helper()
 	rec := &receiver{store: idempotency.NewMemoryStore(), now: time.Unix(1_700_000_000, 0)}
-	guard, err := idempotency.New(rec.store, webhook.Scope, idempotency.WithLogger(slog.New(slog.DiscardHandler)))
-	require.NoError(t, err)
+	guard := guardtest.NewGuardOf(t, rec.store, webhook.Scope)
 	verify, err := webhook.VerifyWith(p.sender, p.check)
 	if p.check == nil {
 		verify, err = webhook.Verify(p.sender, append(secrets, p.secret), webhook.WithClock(func() time.Time { return rec.now }))

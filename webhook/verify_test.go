@@ -12,6 +12,8 @@ import (
 	"testing/iotest"
 	"time"
 
+	"example.com/idempotency/internal/guardtest"
+
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -68,8 +70,7 @@ func failure(_ func(http.Handler) http.Handler, err error) error { return err }
 // A guard with Scope refuses what no Verify has let in.
 func TestScopeNeedsVerify(t *testing.T) {
 	store := idempotency.NewMemoryStore()
-	guard, err := idempotency.New(store, webhook.Scope)
-	require.NoError(t, err)
+	guard := guardtest.NewGuardOf(t, store, webhook.Scope)
 	h := guard.With(webhook.GitHub().Options()...).Handler(http.HandlerFunc(process))
 	require.Equal(t, http.StatusForbidden, reply(h, github.deliver(github.secret, "e1", 0, time.Time{})).Code)
 	require.Zero(t, store.Len())
@@ -77,8 +78,7 @@ func TestScopeNeedsVerify(t *testing.T) {
 
 // Two senders may use one name for different events.
 func TestSendersDoNotShareNames(t *testing.T) {
-	guard, err := idempotency.New(idempotency.NewMemoryStore(), webhook.Scope)
-	require.NoError(t, err)
+	guard := guardtest.NewGuardOf(t, idempotency.NewMemoryStore(), webhook.Scope)
 	for _, name := range []string{"GitHub", "GitHub of another organization"} {
 		sender := webhook.GitHub()
 		sender.Name = name

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"time"
 
 	"connectrpc.com/connect"
 	"github.com/stretchr/testify/require"
@@ -16,7 +15,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/adapters/connectidempotency"
 	"example.com/idempotency/adapters/connectidempotency/connectclient"
-	"example.com/idempotency/client"
+	"example.com/idempotency/internal/frametest"
 )
 
 // internal/rpctest sends calls to real servers over all protocols and compares the answers.
@@ -115,11 +114,11 @@ func TestClientSendsOneKeyWithEachTry(t *testing.T) {
 	require.NotEqual(t, (*keys)[0], (*keys)[3], "another call is another intent, also with the same request")
 }
 
-func TestClientSendsTheChosenKey(t *testing.T) {
-	url, keys := serve(t, pass, 0, 0)
+// caller returns what makes a call with the interceptor of clients.
+func caller(url string) func(ctx context.Context, field ...string) error {
 	c := connect.NewClient[wrapperspb.Int64Value, wrapperspb.StringValue](http.DefaultClient, url,
 		connect.WithInterceptors(connectclient.NewInterceptor()))
-	call := func(ctx context.Context, field ...string) error {
+	return func(ctx context.Context, field ...string) error {
 		req := connect.NewRequest(wrapperspb.Int64(1))
 		for _, v := range field {
 			req.Header().Set("Idempotency-Key", v)
@@ -127,36 +126,14 @@ func TestClientSendsTheChosenKey(t *testing.T) {
 		_, err := c.CallUnary(ctx, req)
 		return err
 	}
-	require.NoError(t, call(client.WithKey(t.Context(), `"chosen"`)))
-	require.NoError(t, call(client.WithoutKey(t.Context())))
-	require.NoError(t, call(client.WithKey(t.Context(), "chosen"), "in the request"))
-	require.Equal(t, []string{`"chosen"`, "", "in the request"}, *keys)
-	require.ErrorIs(t, call(client.WithKey(t.Context(), "a,b")), client.ErrKeyInvalid)
-	past := client.Intent{Key: "old", Expires: time.Now().Add(-time.Minute)}
-	require.ErrorIs(t, call(past.Context(t.Context())), client.ErrKeyExpired)
-	require.Len(t, *keys, 3)
 }
 
-// In a step, each attempt of the run sends the same keys.
+func TestClientSendsTheChosenKey(t *testing.T) {
+	url, keys := serve(t, pass, 0, 0)
+	frametest.ChosenKeys(t, caller(url), func() []string { return *keys })
+}
+
 func TestClientTakesTheKeysOfAStep(t *testing.T) {
 	url, keys := serve(t, pass, 0, 0)
-	c := connect.NewClient[wrapperspb.Int64Value, wrapperspb.StringValue](http.DefaultClient, url,
-		connect.WithInterceptors(connectclient.NewInterceptor()))
-	guard, failed := newGuard(t), errors.New("failed")
-	for range 2 {
-		_, _, err := idempotency.Do(t.Context(), guard, idempotency.Key{Scope: "jobs", Value: "1"}, func(ctx context.Context) (int, error) {
-			return idempotency.Step(ctx, "charge", func(ctx context.Context) (int, error) {
-				for range 2 {
-					if _, err := c.CallUnary(ctx, connect.NewRequest(wrapperspb.Int64(1))); err != nil {
-						return 0, err
-					}
-				}
-				return 0, failed
-			})
-		})
-		require.ErrorIs(t, err, failed)
-	}
-	require.Len(t, *keys, 4)
-	require.NotEqual(t, (*keys)[0], (*keys)[1])
-	require.Equal(t, (*keys)[:2], (*keys)[2:])
+	frametest.KeysOfAStep(t, caller(url), func() []string { return *keys })
 }

@@ -7,9 +7,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 	"github.com/labstack/echo/v4/middleware"
-	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency"
 	"example.com/idempotency/adapters/echo4idempotency"
 	"example.com/idempotency/internal/frametest"
 )
@@ -74,27 +72,14 @@ func TestLostContext(t *testing.T) {
 }
 
 func TestSilentRoutes(t *testing.T) {
-	frametest.SilentRoutes(t, func(t testing.TB, h http.Handler) string {
-		e := newEcho()
-		e.POST("/quiet", echo.WrapHandler(h))
-		e.POST("/silent/:id", echo.WrapHandler(h))
-		return frametest.ServeHTTP(t, e)
-	})
+	version.SilentRoutes(t)
 }
 
 func TestTemporaryFiles(t *testing.T) {
 	t.Parallel()
-	frametest.TemporaryFiles(t, func(t testing.TB, guard *idempotency.Guard, parse func(*http.Request)) string {
-		e := newEcho()
-		e.POST("/files", func(c echo.Context) error { parse(c.Request()); return c.NoContent(http.StatusCreated) }, echo4idempotency.Middleware(guard))
-		return frametest.ServeHTTP(t, e) + "/files"
-	})
+	version.TemporaryFiles(t)
 }
 
 func TestBodyLimitInFrontOfTheGuard(t *testing.T) {
-	guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope)
-	require.NoError(t, err)
-	e := newEcho()
-	e.POST("/charges", func(c echo.Context) error { return c.NoContent(http.StatusCreated) }, middleware.BodyLimit("10B"), echo4idempotency.Middleware(guard))
-	frametest.TooLarge(t, e)
+	version.BodyLimit(t, middleware.BodyLimit("10B"))
 }

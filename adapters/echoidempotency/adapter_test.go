@@ -7,9 +7,7 @@ import (
 
 	"github.com/labstack/echo/v5"
 	"github.com/labstack/echo/v5/middleware"
-	"github.com/stretchr/testify/require"
 
-	"example.com/idempotency"
 	"example.com/idempotency/adapters/echoidempotency"
 	"example.com/idempotency/internal/frametest"
 )
@@ -82,27 +80,14 @@ func TestLostContext(t *testing.T) {
 }
 
 func TestSilentRoutes(t *testing.T) {
-	frametest.SilentRoutes(t, func(t testing.TB, h http.Handler) string {
-		e := newEcho()
-		e.POST("/quiet", echo.WrapHandler(h))
-		e.POST("/silent/:id", echo.WrapHandler(h))
-		return frametest.ServeHTTP(t, e)
-	})
+	version.SilentRoutes(t)
 }
 
 func TestTemporaryFiles(t *testing.T) {
 	t.Parallel()
-	frametest.TemporaryFiles(t, func(t testing.TB, guard *idempotency.Guard, parse func(*http.Request)) string {
-		e := newEcho()
-		e.POST("/files", func(c *echo.Context) error { parse(c.Request()); return c.NoContent(http.StatusCreated) }, echoidempotency.Middleware(guard))
-		return frametest.ServeHTTP(t, e) + "/files"
-	})
+	version.TemporaryFiles(t)
 }
 
 func TestBodyLimitInFrontOfTheGuard(t *testing.T) {
-	guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope)
-	require.NoError(t, err)
-	e := newEcho()
-	e.POST("/charges", func(c *echo.Context) error { return c.NoContent(http.StatusCreated) }, middleware.BodyLimit(10), echoidempotency.Middleware(guard))
-	frametest.TooLarge(t, e)
+	version.BodyLimit(t, middleware.BodyLimit(10))
 }

@@ -3,10 +3,7 @@ package echoidempotency_test
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
-	"net/http/httptest"
-	"strings"
 	"testing"
 
 	"github.com/labstack/echo/v5"
@@ -17,55 +14,14 @@ import (
 	"example.com/idempotency/internal/frametest"
 )
 
-// TestFrame sends the requests of frametest. The guard protects a route, or a group of them.
+// TestFrame sends the requests of frametest.
 func TestFrame(t *testing.T) {
-	frametest.Run(t, frametest.Framework{
-		Serve: func(t testing.TB, app *frametest.App, guard *idempotency.Guard) string {
-			return frametest.ServeHTTP(t, server(app, func(opts ...idempotency.Option) echo.MiddlewareFunc {
-				if guard == nil {
-					return pass
-				}
-				return echoidempotency.Middleware(guard.With(opts...))
-			}, func(next echo.HandlerFunc) echo.HandlerFunc {
-				return func(c *echo.Context) error {
-					c.Response().Header().Set("X-Request-Id", app.RequestID())
-					c.Response().Header().Set("Vary", "Origin")
-					c.SetRequest(c.Request().WithContext(frametest.WithOuter(c.Request().Context(), c.Response().Header().Add)))
-					c.Set("tenant", c.Request().Header.Get(frametest.TenantHeader))
-					return next(c)
-				}
-			}, middleware.Recover()))
-		},
-		FailsLate: true,
-		Scope:     echoidempotency.Scope(func(c *echo.Context) (string, error) { return echo.ContextGet[string](c, "tenant") }),
-		Route:     "POST /reply/:name",
-		Differs:   frametest.HalfAnswers("the error handler"),
-	})
+	version.Frame(t, middleware.Recover())
 }
-
-func pass(next echo.HandlerFunc) echo.HandlerFunc { return next }
 
 // TestFrameAroundTheServer sends them to a server that knows nothing of the guard around it.
 func TestFrameAroundTheServer(t *testing.T) {
-	frametest.Run(t, frametest.Around(func(app *frametest.App) http.Handler {
-		return server(app, func(...idempotency.Option) echo.MiddlewareFunc { return pass })
-	}))
-}
-
-// server has the routes of frametest, with middleware outside the guards. One guard protects a group of them.
-func server(app *frametest.App, protect func(...idempotency.Option) echo.MiddlewareFunc, outside ...echo.MiddlewareFunc) *echo.Echo {
-	e := newEcho()
-	e.Use(outside...)
-	replies := e.Group("/reply", protect())
-	fail := func(status int, text string) error { return echo.NewHTTPError(status, text) }
-	frametest.EchoRoutes(app, (*echo.Context).Response, fail, func(method, path string, h func(*echo.Context) error, opts ...idempotency.Option) {
-		if name, reply := strings.CutPrefix(path, "/reply"); reply {
-			replies.Add(method, name, h)
-			return
-		}
-		e.Add(method, path, h, protect(opts...))
-	})
-	return e
+	version.FrameAround(t)
 }
 
 func ExampleMiddleware() {
@@ -87,21 +43,11 @@ func ExampleMiddleware() {
 	}, echoidempotency.Middleware(guard))
 
 	for range 2 {
-		fmt.Println(post(e, "/charges"))
+		fmt.Println(frametest.Alice(e, "/charges"))
 	}
 	// Output:
 	// 402 {"message":"declined in attempt 1"} replayed: false
 	// 402 {"message":"declined in attempt 1"} replayed: true
-}
-
-// post sends alice's request, always with the same key.
-func post(h http.Handler, path string) string {
-	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(`{"amount":100}`))
-	r.SetBasicAuth("alice", "alice's password")
-	r.Header.Set("Idempotency-Key", "order-1")
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	return fmt.Sprint(w.Code, " ", strings.TrimSpace(w.Body.String()), " replayed: ", w.Header().Get("Idempotent-Replayed") == "true")
 }
 
 // A handler fails after the first byte, by an error or a panic inside of a recovery. The outcome of the run is unknown.
@@ -110,16 +56,6 @@ func TestErrorBehindTheFirstByte(t *testing.T) {
 		"error": func() error { return errors.New("the other half") },
 		"panic": func() error { panic("the other half") },
 	} {
-		t.Run(name, func(t *testing.T) {
-			frametest.RequireHeld(t, func(guard *idempotency.Guard) http.Handler {
-				e := echo.New()
-				e.Logger = slog.New(slog.DiscardHandler)
-				e.POST("/", func(c *echo.Context) error {
-					_ = c.String(http.StatusCreated, "half an ans")
-					return fail()
-				}, echoidempotency.Middleware(guard), middleware.Recover())
-				return e
-			})
-		})
+		t.Run(name, func(t *testing.T) { version.HalfAnswer(t, fail, middleware.Recover()) })
 	}
 }

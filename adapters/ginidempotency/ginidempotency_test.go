@@ -6,9 +6,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/gin-gonic/gin"
@@ -174,21 +172,11 @@ func ExampleMiddleware() {
 	payouts.POST("", func(c *gin.Context) { c.Status(http.StatusAccepted) })
 
 	for range 2 {
-		fmt.Println(post(r, "/charges"))
+		fmt.Println(frametest.Alice(r, "/charges"))
 	}
 	// Output:
 	// 201 {"attempt":1} replayed: false
 	// 201 {"attempt":1} replayed: true
-}
-
-// post sends alice's request, always with the same key.
-func post(h http.Handler, path string) string {
-	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(`{"amount":100}`))
-	r.SetBasicAuth("alice", "alice's password")
-	r.Header.Set("Idempotency-Key", "order-1")
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	return fmt.Sprint(w.Code, " ", w.Body, " replayed: ", w.Header().Get("Idempotent-Replayed") == "true")
 }
 
 // A recovery inside the guard answers 500 after the first byte. The outcome of the run is unknown.

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -23,6 +22,7 @@ import (
 	"example.com/idempotency/adapters/grpcidempotency"
 	"example.com/idempotency/adapters/grpcidempotency/grpcclient"
 	"example.com/idempotency/client"
+	"example.com/idempotency/internal/frametest"
 )
 
 // internal/rpctest sends calls to real servers and compares the answers.
@@ -126,34 +126,24 @@ func TestClientSendsOneKeyWithEachTry(t *testing.T) {
 	require.NotEqual(t, s.keys[0], s.keys[3], "another call is another intent")
 }
 
+// caller returns what makes calls over the connection, with a field of its own if it gets one.
+func caller(conn *grpc.ClientConn) func(ctx context.Context, field ...string) error {
+	return func(ctx context.Context, field ...string) error {
+		for _, v := range field {
+			ctx = metadata.AppendToOutgoingContext(ctx, "idempotency-key", v)
+		}
+		return call(ctx, conn)
+	}
+}
+
 func TestClientSendsTheChosenKey(t *testing.T) {
 	s := &server{}
 	conn := s.dial(t)
-	require.NoError(t, call(client.WithKey(t.Context(), `"chosen"`), conn))
-	require.NoError(t, call(client.WithoutKey(t.Context()), conn))
-	require.NoError(t, call(metadata.AppendToOutgoingContext(client.WithKey(t.Context(), "chosen"), "idempotency-key", "in the call"), conn))
-	require.Equal(t, []string{`"chosen"`, "", "in the call"}, s.keys)
-	err := call(client.WithKey(t.Context(), "a,b"), conn)
-	require.ErrorIs(t, err, client.ErrKeyInvalid)
-	require.Equal(t, codes.FailedPrecondition, status.Code(err))
-	past := client.Intent{Key: "old", Expires: time.Now().Add(-time.Minute)}
-	require.ErrorIs(t, call(past.Context(t.Context()), conn), client.ErrKeyExpired)
-	require.Len(t, s.keys, 3)
+	frametest.ChosenKeys(t, caller(conn), func() []string { return s.keys })
+	require.Equal(t, codes.FailedPrecondition, status.Code(call(client.WithKey(t.Context(), "a,b"), conn)))
 }
 
-// In a step, each attempt of the run sends the same keys.
 func TestClientTakesTheKeysOfAStep(t *testing.T) {
 	s := &server{}
-	conn, guard, failed := s.dial(t), newGuard(t), errors.New("failed")
-	for range 2 {
-		_, _, err := idempotency.Do(t.Context(), guard, idempotency.Key{Scope: "jobs", Value: "1"}, func(ctx context.Context) (int, error) {
-			return idempotency.Step(ctx, "charge", func(ctx context.Context) (int, error) {
-				return 0, errors.Join(call(ctx, conn), call(ctx, conn), failed)
-			})
-		})
-		require.ErrorIs(t, err, failed)
-	}
-	require.Len(t, s.keys, 4)
-	require.NotEqual(t, s.keys[0], s.keys[1])
-	require.Equal(t, s.keys[:2], s.keys[2:])
+	frametest.KeysOfAStep(t, caller(s.dial(t)), func() []string { return s.keys })
 }

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency/client/journal"
@@ -363,21 +364,15 @@ func TestManyOpenersAreWritersInTurn(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if writers.Add(1) != 1 {
-					t.Error("two writers at once")
-				}
+				assert.EqualValues(t, 1, writers.Add(1), "two writers at once")
 				name := fmt.Sprintf("order %d of %d", n, i)
 				e, err := j.Begin(t.Context(), name, journal.Request{Body: make([]byte, n*20<<10)})
-				if err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, err)
 				mu.Lock()
 				want[name] = e.Key
 				mu.Unlock()
 				writers.Add(-1)
-				if err := j.Close(); err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, j.Close())
 				n++
 			}
 		})

@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"example.com/idempotency/internal/guardtest"
+
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -89,8 +91,7 @@ type shop struct {
 func newShop(t testing.TB) (*shop, string) {
 	t.Helper()
 	s := &shop{effects: make(map[string]int), sent: make(map[string]map[string]bool)}
-	guard, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope, idempotency.WithLogger(slog.New(slog.DiscardHandler)))
-	require.NoError(t, err)
+	guard := guardtest.NewGuardOf(t, idempotency.NewMemoryStore(), idempotency.SharedScope)
 	s.guard = guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"example.com/idempotency/internal/pagetest"
+
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency/cmd/idem/internal/conform/report"
@@ -23,8 +25,7 @@ func TestConformOutputs(t *testing.T) {
 		got := call(t, "conform", "--from", one, "--from", other, "-o", format).exits(t, inspect.ExitError)
 		require.Contains(t, got.err, "1 MUST of profile ietf-07 fail")
 		if format == "json" {
-			text, err := os.ReadFile(one)
-			require.NoError(t, err)
+			text := pagetest.File(t, one)
 			more, err := os.ReadFile(other)
 			require.NoError(t, err)
 			require.JSONEq(t, string(text), strings.SplitAfter(got.out, "\n")[0])

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"database/sql"
 	"encoding/json"
 	"net"
 	"os"
@@ -13,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"example.com/idempotency/internal/pagetest"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -148,8 +149,7 @@ func TestDoctorOfAnAccount(t *testing.T) {
 	if server.Before(t, "7.0") {
 		t.Skip("this server has no ACL DRYRUN")
 	}
-	page, err := os.ReadFile("../../docs/how-to/redis.md")
-	require.NoError(t, err)
+	page := pagetest.File(t, "../../docs/how-to/redis.md")
 	var rights []any
 	for word := range strings.FieldsSeq(regexp.MustCompile(`ACL SETUSER .*`).FindString(string(page))) {
 		rights = append(rights, word)
@@ -259,11 +259,7 @@ func TestDoctorOfSQLite(t *testing.T) {
 	require.NoError(t, os.Chmod(p.flags[1], 0o644))
 	require.Equal(t, warn, checks(t, inspect.ExitOK, p.flags...)["file"].Result)
 	guardtest.Claim(t, p, "expired", store.Claim{Owner: store.Owner{1}, Lease: time.Minute, Retention: time.Hour})
-	db, err := sql.Open("sqlite", p.flags[1])
-	require.NoError(t, err)
-	defer func() { _ = db.Close() }()
-	_, err = db.ExecContext(t.Context(), `UPDATE idempotency_records SET expires = expires - 9 * 3600000000`)
-	require.NoError(t, err)
+	guardtest.ExecSQLite(t, p.flags[1], `UPDATE idempotency_records SET expires = expires - 9 * 3600000000`)
 	require.Equal(t, warn, checks(t, inspect.ExitOK, p.flags...)["sweep"].Result)
 }
 
@@ -278,11 +274,7 @@ func TestDoctorOfAMark(t *testing.T) {
 	require.NoError(t, serve(t, p.records).guard.Check(t.Context()))
 	require.Regexp(t, `^store born 20.* UTC, \d+s ago$`, checks(t, inspect.ExitOK, p.flags...)["birth"].Found)
 
-	file, err := sql.Open("sqlite", p.flags[1])
-	require.NoError(t, err)
-	defer file.Close()
-	_, err = file.ExecContext(t.Context(), "UPDATE idempotency_records SET owner = x'01' WHERE key LIKE '.birth.%'")
-	require.NoError(t, err)
+	guardtest.ExecSQLite(t, p.flags[1], "UPDATE idempotency_records SET owner = x'01' WHERE key LIKE '.birth.%'")
 	unread := checks(t, inspect.ExitUnhealthy, p.flags...)["birth"]
 	require.Equal(t, fail, unread.Result)
 	require.Contains(t, unread.Found, "the mark of the store's birth cannot be read")

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"example.com/idempotency/internal/pagetest"
+
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
@@ -135,8 +137,7 @@ func TestForeignFile(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	got := call(t, "held", "--sqlite", file).exits(t, inspect.ExitError)
 	require.Contains(t, got.err, "no table of records")
-	left, err := os.ReadFile(file)
-	require.NoError(t, err)
+	left := pagetest.File(t, file)
 	require.Empty(t, left)
 	got = call(t, "held", "--sqlite", filepath.Dir(file)) // to wait for a named pipe would never end
 	require.Equal(t, inspect.ExitUsage, got.code)

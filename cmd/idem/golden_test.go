@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"html"
-	"os"
 	"strings"
 	"testing"
 
@@ -234,8 +233,7 @@ func lines(all []string, from int, attributes string) string {
 
 // The recording plays what the page shows, which TestPage runs.
 func TestRecording(t *testing.T) {
-	text, err := os.ReadFile("../../docs/how-to/command-line.md")
-	require.NoError(t, err)
+	text := pagetest.File(t, "../../docs/how-to/command-line.md")
 	var scenes []string
 	for _, mark := range []string{"held", "why", "decide"} {
 		scenes = append(scenes, pagetest.Block(t, string(text), mark))

@@ -21,8 +21,7 @@ import (
 // pageOf returns a page of the docs, and lets it call the program.
 func pageOf(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/how-to/" + name)
-	require.NoError(t, err)
+	text := pagetest.File(t, "../../docs/how-to/"+name)
 	self, err := os.Executable()
 	require.NoError(t, err)
 	dir := t.TempDir()

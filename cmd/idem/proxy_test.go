@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"example.com/idempotency/internal/pagetest"
+
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency/internal/guardtest"
@@ -21,8 +23,7 @@ func TestProxySays(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	good, bad := filepath.Join(dir, "good.yaml"), filepath.Join(dir, "bad.yaml")
-	page, err := os.ReadFile("../../docs/how-to/proxy.md")
-	require.NoError(t, err)
+	page := pagetest.File(t, "../../docs/how-to/proxy.md")
 	_, text, _ := strings.Cut(string(page), "```yaml\n")
 	text, rest, _ := strings.Cut(text, "```")
 	require.NoError(t, os.WriteFile(good, []byte(text), 0o600))
@@ -43,8 +44,7 @@ func TestProxySays(t *testing.T) {
 		require.Equal(t, c.code, got.code, got.err)
 		requireGolden(t, c.golden, strings.ReplaceAll(got.out+got.err, dir, "DIR"))
 	}
-	shown, err := os.ReadFile("testdata/proxy-check.txt")
-	require.NoError(t, err)
+	shown := pagetest.File(t, "testdata/proxy-check.txt")
 	require.Contains(t, rest, string(shown), "the page shows the output")
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"database/sql"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"example.com/idempotency/internal/guardtest"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
@@ -191,11 +192,7 @@ func TestHeldRecordThatCannotBeRead(t *testing.T) {
 			require.NoError(t, client.ZAdd(t.Context(), "idem:holding index", redis.Z{Score: 1, Member: "foreign"}).Err())
 		},
 		"sqlite": func(t *testing.T, p place, name string) {
-			db, err := sql.Open("sqlite", p.flags[1])
-			require.NoError(t, err)
-			defer db.Close()
-			_, err = db.ExecContext(t.Context(), "UPDATE idempotency_records SET marks = marks + 4611686018427387904 WHERE key = ?", name)
-			require.NoError(t, err)
+			guardtest.ExecSQLite(t, p.flags[1], "UPDATE idempotency_records SET marks = marks + 4611686018427387904 WHERE key = ?", name)
 		},
 		"postgres": func(t *testing.T, p place, name string) {
 			conn, err := pgx.Connect(t.Context(), p.flags[1])

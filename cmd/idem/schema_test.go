@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"testing"
 
+	"example.com/idempotency/internal/pagetest"
+
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/stretchr/testify/require"
 
@@ -50,8 +52,7 @@ func TestSchema(t *testing.T) {
 	if *write {
 		require.NoError(t, os.WriteFile(schemaFile, text, 0o644))
 	}
-	want, err := os.ReadFile(schemaFile)
-	require.NoError(t, err)
+	want := pagetest.File(t, schemaFile)
 	require.Equal(t, string(want), string(text), "go test ./cmd/idem -write writes it")
 
 	files, err := filepath.Glob("testdata/*.json")

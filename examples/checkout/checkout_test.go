@@ -6,11 +6,12 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"example.com/idempotency/internal/pagetest"
 
 	"github.com/stretchr/testify/require"
 
@@ -160,8 +161,7 @@ var crashTable = []crashCase{
 // tables.
 func documented(t *testing.T, table int, row string) []string {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/how-to/steps.md")
-	require.NoError(t, err)
+	page := pagetest.File(t, "../../docs/how-to/steps.md")
 	tables := strings.Split(string(page), "\n| killed |")
 	require.Len(t, tables, 3)
 	for line := range strings.Lines(tables[1+table]) {
@@ -174,12 +174,10 @@ func documented(t *testing.T, table int, row string) []string {
 }
 
 func TestKilledAnywhereEndsInOneOfEach(t *testing.T) {
-	t.Parallel()
 	b := newBackend(t)
 	survivor := b.shop(t, "")
 	for _, c := range crashTable {
 		t.Run(c.point, func(t *testing.T) {
-			t.Parallel()
 			client := client{"/checkout", strings.ReplaceAll(c.point, " ", "-")}
 			b.crashAt(t, client, c.point)
 			got := client.retry(t, survivor)
@@ -195,7 +193,6 @@ func TestKilledAnywhereEndsInOneOfEach(t *testing.T) {
 
 // Killed again and again, at a later moment each time.
 func TestKilledManyTimesEndsInOneOfEach(t *testing.T) {
-	t.Parallel()
 	b := newBackend(t)
 	c := client{"/checkout", "unlucky"}
 	for _, point := range []string{
@@ -216,13 +213,11 @@ func TestKilledManyTimesEndsInOneOfEach(t *testing.T) {
 
 // The provider fails, or acts and does not answer. The client sends the same request again.
 func TestFaultsOfTheProvider(t *testing.T) {
-	t.Parallel()
 	b := newBackend(t)
 	s := b.shop(t, "", "-timeout", "300ms")
 	for _, fault := range []string{faultFail, faultHang} {
 		for _, kind := range []string{"charges", "shipments", "mails"} {
 			t.Run(fault+" "+kind, func(t *testing.T) {
-				t.Parallel()
 				c := client{"/checkout", fault + "-" + kind}
 				b.fault(t, c, kind, fault)
 				got, err := c.send(t.Context(), s)
@@ -234,7 +229,6 @@ func TestFaultsOfTheProvider(t *testing.T) {
 		}
 	}
 	t.Run("declined", func(t *testing.T) {
-		t.Parallel()
 		call := guardtest.Call{Path: "/checkout", Key: "declined", Body: `{"id":"declined","amount":10001}`}
 		first := s.Do(t, call)
 		require.Equal(t, http.StatusPaymentRequired, first.Status)
@@ -246,7 +240,6 @@ func TestFaultsOfTheProvider(t *testing.T) {
 // On the other route the mail goes through a service without idempotency keys. If nobody
 // knows whether the mail was sent, the key is held, and the resolver finds out.
 func TestKilledBetweenMarkAndRecordIsHeldAndResolved(t *testing.T) {
-	t.Parallel()
 	b := newBackend(t)
 	unresolved := b.shop(t, "", "-resolve=false")
 	resolving := b.shop(t, "")
@@ -263,7 +256,6 @@ func TestKilledBetweenMarkAndRecordIsHeldAndResolved(t *testing.T) {
 		{"after save mail 2", afterRecord, false, true},
 	} {
 		t.Run(c.point, func(t *testing.T) {
-			t.Parallel()
 			client := client{"/checkout/plain-mail", strings.ReplaceAll(c.point, " ", "-")}
 			b.crashAt(t, client, c.point)
 			got := client.retry(t, unresolved)

@@ -20,11 +20,9 @@ func TestMain(m *testing.M) { os.Exit(pgserver.Main(m)) }
 // page returns the page, after its files of a program are found to be those that are here.
 func page(t *testing.T, files ...string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/tutorials/first-hour.md")
-	require.NoError(t, err)
+	text := pagetest.File(t, "../../docs/tutorials/first-hour.md")
 	for _, file := range files {
-		program, err := os.ReadFile(file)
-		require.NoError(t, err)
+		program := pagetest.File(t, file)
 		_, shown, _ := strings.Cut("\n"+string(program), "\npackage ") // the comment is for godoc
 		require.Equal(t, "package "+shown, pagetest.Block(t, string(text), file))
 	}
@@ -60,8 +58,7 @@ func TestRedis(t *testing.T) {
 func TestPostgres(t *testing.T) {
 	text := page(t, "postgres/main.go")
 	for _, dir := range []string{"redis", "postgres"} {
-		program, err := os.ReadFile(dir + "/customers.go")
-		require.NoError(t, err)
+		program := pagetest.File(t, dir+"/customers.go")
 		require.Contains(t, text, string(program), "the page shows it once, for both programs")
 	}
 	pagetest.Need(t, "curl")

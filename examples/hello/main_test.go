@@ -18,8 +18,7 @@ import (
 // The README shows this program, commands to talk to it, and its answers as they come.
 func TestReadme(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../README.md")
-	require.NoError(t, err)
+	page := pagetest.File(t, "../../README.md")
 	program, err := os.ReadFile("main.go")
 	require.NoError(t, err)
 	_, shown, _ := strings.Cut(string(program), "\n") // the comment is for godoc
@@ -38,8 +37,7 @@ func TestReadmeReplacesEveryModule(t *testing.T) {
 	if _, err := exec.LookPath("sh"); err != nil {
 		t.Skip("there is no shell")
 	}
-	page, err := os.ReadFile("../../README.md")
-	require.NoError(t, err)
+	page := pagetest.File(t, "../../README.md")
 	list, err := os.ReadFile("../../modules.txt")
 	require.NoError(t, err)
 	root, err := filepath.Abs("../..")
@@ -51,8 +49,7 @@ func TestReadmeReplacesEveryModule(t *testing.T) {
 	sh.Dir = filepath.Join(dir, "start")
 	out, err := sh.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	file, err := os.ReadFile(filepath.Join(dir, "hello", "go.mod"))
-	require.NoError(t, err)
+	file := pagetest.File(t, filepath.Join(dir, "hello", "go.mod"))
 	released := regexp.MustCompile(`(?m)^(\S+) +yes$`).FindAllStringSubmatch(string(list), -1)
 	require.NotEmpty(t, released)
 	for _, module := range released {

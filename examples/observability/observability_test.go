@@ -11,7 +11,6 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,6 +18,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"example.com/idempotency/internal/pagetest"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
@@ -153,17 +154,14 @@ func instruments(t *testing.T) []string {
 
 func read(t *testing.T, name string) string {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join("../..", name))
-	require.NoError(t, err)
+	b := pagetest.File(t, filepath.Join("../..", name))
 	return string(b)
 }
 
 func TestMetricsAreTheSameEverywhere(t *testing.T) {
-	t.Parallel()
 	all := exported(t)
 
 	t.Run("code", func(t *testing.T) {
-		t.Parallel()
 		names := instruments(t)
 		require.Len(t, names, len(all), "each instrument was used")
 		for _, name := range names {
@@ -173,7 +171,6 @@ func TestMetricsAreTheSameEverywhere(t *testing.T) {
 		}
 	})
 	t.Run("docs", func(t *testing.T) {
-		t.Parallel()
 		_, table, ok := strings.Cut(read(t, "docs/reference/events.md"), "\n## Metrics\n")
 		require.True(t, ok)
 		table, _, _ = strings.Cut(table, "\n#")
@@ -189,19 +186,16 @@ func TestMetricsAreTheSameEverywhere(t *testing.T) {
 		require.Equal(t, all, documented)
 	})
 	t.Run("rules", func(t *testing.T) {
-		t.Parallel()
 		requireKnown(t, all, withoutComments(read(t, "otelidempotency/prometheus/rules.yml")))
 		requireKnown(t, all, withoutComments(read(t, "otelidempotency/prometheus/rules_test.yml")))
 	})
 	t.Run("dashboard", func(t *testing.T) {
-		t.Parallel()
 		text := read(t, "otelidempotency/grafana/dashboard.json")
 		require.True(t, json.Valid([]byte(text)))
 		used := requireKnown(t, all, strings.ReplaceAll(text, `\"`, `"`))
 		require.Equal(t, slices.Sorted(maps.Keys(all)), used, "the dashboard shows each metric")
 	})
 	t.Run("runbook", func(t *testing.T) {
-		t.Parallel()
 		runbook := read(t, "docs/reference/runbook.md")
 		requireKnown(t, all, runbook)
 		var alerts, sections []string
@@ -219,7 +213,6 @@ func TestMetricsAreTheSameEverywhere(t *testing.T) {
 		}
 	})
 	t.Run("client_golang", func(t *testing.T) {
-		t.Parallel()
 		reg := prometheus.NewRegistry()
 		clientgolang.Watch(reg, work(t, idempotency.NewMemoryStore(), clientgolang.Observe(reg)))
 		without := families(t, reg)
@@ -319,7 +312,6 @@ func (*logStore) ForceFlush(context.Context) error                    { return n
 // The bridge from slog to OpenTelemetry finds the trace by itself: a guard logs an incident with
 // the context of its request.
 func TestIncidentsAreLoggedWithTheirTrace(t *testing.T) {
-	t.Parallel()
 	var kept logStore
 	logger := slog.New(otelslog.NewHandler("shop", otelslog.WithLoggerProvider(log.NewLoggerProvider(log.WithProcessor(&kept)))))
 	g, err := idempotency.New(idempotency.NewMemoryStore(), idempotency.SharedScope, idempotency.WithLogger(logger),

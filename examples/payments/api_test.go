@@ -6,11 +6,12 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"example.com/idempotency/internal/pagetest"
 
 	"github.com/stretchr/testify/require"
 
@@ -129,8 +130,7 @@ func TestShutdownEndsTheGuard(t *testing.T) {
 
 func TestDocumentationShowsTheSameLines(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/reference/answers.md")
-	require.NoError(t, err)
+	page := pagetest.File(t, "../../docs/reference/answers.md")
 	require.Contains(t, string(page), "```sh\n"+tryIt("127.0.0.1:8080")+"```")
 }
 

@@ -18,7 +18,6 @@ import (
 )
 
 func TestEachEventIsAppliedOnce(t *testing.T) {
-	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	var out strings.Builder
@@ -61,7 +60,6 @@ func (p process) answers(r *http.Request) int {
 
 // Redeliveries are accepted, and nothing is done for them. Senders may use the same names.
 func TestRedeliveries(t *testing.T) {
-	t.Parallel()
 	db := newDatabase()
 	p := start(t, db)
 	for range 3 {
@@ -78,7 +76,6 @@ func TestRedeliveries(t *testing.T) {
 
 // The version decides which plan counts, whatever the order in which events arrive.
 func TestEventsOutOfOrder(t *testing.T) {
-	t.Parallel()
 	db := newDatabase()
 	p := start(t, db)
 	e := endpoints[0]
@@ -97,7 +94,6 @@ func TestEventsOutOfOrder(t *testing.T) {
 // A process that dies after it has answered, and before it has handled the event, leaves the event
 // in the inbox.
 func TestCrashBetweenStoreAndHandling(t *testing.T) {
-	t.Parallel()
 	db := newDatabase()
 	dead := start(t, db)
 	for _, e := range endpoints {
@@ -115,10 +111,8 @@ func TestCrashBetweenStoreAndHandling(t *testing.T) {
 // A handler that panics, or ends its goroutine, in the middle does not take the worker with it. Its
 // next attempt does not send the receipt again.
 func TestWorkerPanics(t *testing.T) {
-	t.Parallel()
 	for name, crash := range map[string]func(){"panic": func() { panic("a nil map") }, "goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			db := newDatabase()
 			p := start(t, db)
 			e, crashes := endpoints[0], 0
@@ -149,7 +143,6 @@ func TestWorkerPanics(t *testing.T) {
 
 // An event that fails each time is put aside, and those behind it are handled.
 func TestPoisonedEventIsParked(t *testing.T) {
-	t.Parallel()
 	db := newDatabase()
 	p := start(t, db)
 	e, tries := endpoints[0], 0
@@ -176,7 +169,6 @@ func TestPoisonedEventIsParked(t *testing.T) {
 
 // While a worker has an event in hand, another one leaves it alone.
 func TestEventInHand(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db := newDatabase()
 		p := start(t, db)
@@ -200,7 +192,6 @@ func TestEventInHand(t *testing.T) {
 
 // The receiver stores nothing that is forged, changed, late or nameless.
 func TestRefusedDeliveries(t *testing.T) {
-	t.Parallel()
 	db := newDatabase()
 	p := start(t, db)
 	for _, e := range endpoints {
@@ -230,7 +221,6 @@ func TestRefusedDeliveries(t *testing.T) {
 
 // A row that is done is kept for as long as its sender redelivers.
 func TestPurge(t *testing.T) {
-	t.Parallel()
 	db := newDatabase()
 	p := start(t, db)
 	e := endpoints[0]

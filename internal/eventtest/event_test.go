@@ -31,8 +31,7 @@ func TestEventsSayWhoseAndWhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var id string
 		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			op, _ := idempotency.FromContext(r.Context())
-			id = op.ID()
+			id = guardtest.Op(r.Context()).ID()
 			time.Sleep(time.Second)
 			w.WriteHeader(http.StatusCreated)
 			_, _ = io.WriteString(w, "done")
@@ -215,8 +214,7 @@ func TestStepsAreReported(t *testing.T) {
 	events := &guardtest.Events{}
 	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.Observe))
 	s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		op, _ := idempotency.FromContext(r.Context())
-		steps(r.Context(), op.Attempt())
+		steps(r.Context(), guardtest.Op(r.Context()).Attempt())
 		w.WriteHeader(http.StatusBadGateway)
 	})))
 	type said struct {

@@ -191,11 +191,12 @@ func TestMismatchInTheMiddleOfALongBody(t *testing.T) {
 	const size = 64 << 10
 	body := strings.Repeat(" ", size)
 	other := body[:size/2] + "\n" + body[size/2+1:]
-	for name, c := range map[string]struct {
+	type row struct {
 		function idempotency.FingerprintFunc
 		call     guardtest.Call
 		want     event.RequestParts
-	}{
+	}
+	guardtest.Each(t, map[string]row{
 		"middle":            {idempotency.RawFingerprint, guardtest.Call{Body: other}, event.PartBody},
 		"middle, json":      {idempotency.JSONFingerprint, guardtest.Call{Body: other}, event.PartBody},
 		"end":               {idempotency.RawFingerprint, guardtest.Call{Body: body[1:] + "\n"}, event.PartBody},
@@ -205,18 +206,16 @@ func TestMismatchInTheMiddleOfALongBody(t *testing.T) {
 		"end and path":      {idempotency.RawFingerprint, guardtest.Call{Path: "/b", Body: "\n" + body[1:]}, event.PartPath | event.PartBody},
 		"middle, own":       {own, guardtest.Call{Body: other}, 0},
 		"none of the parts": {own, guardtest.Call{Body: body, Header: http.Header{"X-Version": {"2"}}}, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), &guardtest.Counter{},
-				idempotency.WithFingerprint(c.function), explaining)
-			p.Do(t, guardtest.Call{Key: "k", Body: body})
-			c.call.Key = "k"
-			got := p.Do(t, c.call)
-			guardtest.RequireProblem(t, got, http.StatusConflict, problem.KeyReused)
-			require.Equal(t, c.want, only(p.Events, event.Refused)[0].Differs)
-			require.Equal(t, c.want.Names(), differsIn(got))
-		})
-	}
+	}, func(t *testing.T, c row) {
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), &guardtest.Counter{},
+			idempotency.WithFingerprint(c.function), explaining)
+		p.Do(t, guardtest.Call{Key: "k", Body: body})
+		c.call.Key = "k"
+		got := p.Do(t, c.call)
+		guardtest.RequireProblem(t, got, http.StatusConflict, problem.KeyReused)
+		require.Equal(t, c.want, only(p.Events, event.Refused)[0].Differs)
+		require.Equal(t, c.want.Names(), differsIn(got))
+	})
 }
 
 // The checksums do not know the function: a body that it takes for the same is named beside the part

@@ -280,8 +280,7 @@ func TestFailureThatAnAnswer200Hides(t *testing.T) {
 		says := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", test.mediaType)
 			if r.Header.Get("X-Says") != "" {
-				op, _ := idempotency.FromContext(r.Context())
-				op.SetOutcome(idempotency.Unknown)
+				guardtest.Op(r.Context()).SetOutcome(idempotency.Unknown)
 			}
 			w.WriteHeader(status)
 			_, _ = io.WriteString(w, test.body)

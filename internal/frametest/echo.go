@@ -16,6 +16,9 @@ import (
 // An EchoContext is the context of a version of echo, as far as handlers use it.
 type EchoContext interface {
 	Request() *http.Request
+	SetRequest(*http.Request)
+	Set(name string, value any)
+	Get(name string) any
 	Param(name string) string
 	QueryString() string
 	FormValue(name string) string
@@ -29,9 +32,9 @@ type EchoContext interface {
 	Redirect(status int, location string) error
 }
 
-// EchoRoutes adds the routes of app.go to an echo. The writer is that of a context, and fail makes an error that echo
+// echoRoutes adds the routes of app.go to an echo. The writer is that of a context, and fail makes an error that echo
 // answers with a status.
-func EchoRoutes[C EchoContext](
+func echoRoutes[C EchoContext](
 	app *App, writer func(C) http.ResponseWriter, fail func(status int, text string) error,
 	handle func(method, path string, h func(C) error, opts ...idempotency.Option),
 ) {

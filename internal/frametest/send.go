@@ -23,9 +23,9 @@ type answer struct {
 	body            string
 }
 
-// client opens a connection for each request: Go's client repeats a request with a key by itself
+// sender opens a connection for each request: Go's client repeats a request with a key by itself
 // when a connection that it has used before is cut.
-var client = &http.Client{
+var sender = &http.Client{
 	Transport:     &http.Transport{DisableKeepAlives: true, DisableCompression: true},
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	Timeout:       20 * time.Second,
@@ -55,7 +55,7 @@ func try(ctx context.Context, url string, c Case, tenant, key string) (answer, e
 	if key != "" {
 		r.Header.Set("Idempotency-Key", key)
 	}
-	resp, err := client.Do(r)
+	resp, err := sender.Do(r)
 	if err != nil {
 		return cut(err)
 	}
@@ -89,7 +89,7 @@ func (f Framework) stream(t testing.TB, url string, app *App) {
 	require.NoError(t, err)
 	r.Header.Set(TenantHeader, "tenant")
 	r.Header.Set("Idempotency-Key", "paused")
-	resp, err := client.Do(r)
+	resp, err := sender.Do(r)
 	if err != nil {
 		f.report("a stream does not begin before it ends: %v", err)
 		close(app.pause)

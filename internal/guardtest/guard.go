@@ -30,8 +30,14 @@ func TenantScope(r *http.Request) (string, error) {
 // fails if work is left over.
 func NewGuard(t testing.TB, store idempotency.Store, opts ...idempotency.Option) *idempotency.Guard {
 	t.Helper()
+	return NewGuardOf(t, store, TenantScope, opts...)
+}
+
+// NewGuardOf is [NewGuard] with another scope.
+func NewGuardOf(t testing.TB, store idempotency.Store, scope idempotency.ScopeFunc, opts ...idempotency.Option) *idempotency.Guard {
+	t.Helper()
 	opts = append([]idempotency.Option{idempotency.WithLogger(slog.New(slog.DiscardHandler))}, opts...)
-	g, err := idempotency.New(store, TenantScope, opts...)
+	g, err := idempotency.New(store, scope, opts...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = g.Shutdown(context.Background()) })
 	return g

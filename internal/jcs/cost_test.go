@@ -117,7 +117,6 @@ func TestMemoryOfPathsIsBounded(t *testing.T) {
 
 // In a large object too, names that differ only in case count as one, and no others do.
 func TestNamesOfALargeObject(t *testing.T) {
-	t.Parallel()
 	names := make([]string, 0, 300)
 	for i := range 100 {
 		names = append(names, fmt.Sprintf(`"a%d":0`, i), fmt.Sprintf(`"B%d":0`, i), fmt.Sprintf(`"ǅ%d":0`, i))

@@ -25,7 +25,6 @@ func canonical(t *testing.T, src string) string {
 }
 
 func TestCanonicalForm(t *testing.T) {
-	t.Parallel()
 	tests := []struct{ name, src, want string }{
 		{"null", "null", "null"},
 		{"true", " true ", "true"},
@@ -66,7 +65,6 @@ func TestCanonicalForm(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
 			if got := canonical(t, tt.src); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
@@ -75,7 +73,6 @@ func TestCanonicalForm(t *testing.T) {
 }
 
 func TestNumbers(t *testing.T) {
-	t.Parallel()
 	tests := []struct{ src, want string }{
 		{"0", "0"},
 		{"-0", "0"},
@@ -116,7 +113,6 @@ func TestNumbers(t *testing.T) {
 
 // TestNumbersOfRFC8785 has the samples of RFC 8785, appendix B, that are numbers.
 func TestNumbersOfRFC8785(t *testing.T) {
-	t.Parallel()
 	tests := []struct {
 		bits uint64
 		want string
@@ -162,7 +158,6 @@ func TestNumbersOfRFC8785(t *testing.T) {
 // TestDoubles compares the form of random doubles with encoding/json, which writes
 // all but -0 as ECMAScript does.
 func TestDoubles(t *testing.T) {
-	t.Parallel()
 	check := func(bits uint64) bool {
 		f := math.Float64frombits(bits)
 		if math.IsNaN(f) || math.IsInf(f, 0) || f == 0 {
@@ -181,7 +176,6 @@ func TestDoubles(t *testing.T) {
 }
 
 func TestRefused(t *testing.T) {
-	t.Parallel()
 	tests := []struct {
 		src  string
 		want error
@@ -306,14 +300,12 @@ func TestHostileTexts(t *testing.T) {
 
 // TestTooLarge needs hardly any memory, because it never touches the pages of its text.
 func TestTooLarge(t *testing.T) {
-	t.Parallel()
 	if _, err := jcs.Canonical(nil, make([]byte, jcs.MaxSize+1)); !errors.Is(err, jcs.ErrSize) {
 		t.Errorf("got %v, want %v", err, jcs.ErrSize)
 	}
 }
 
 func TestCanonicalAppends(t *testing.T) {
-	t.Parallel()
 	got, err := jcs.Canonical([]byte("before"), []byte(" 1 "))
 	if err != nil || string(got) != "before1" {
 		t.Errorf("got %q, %v", got, err)

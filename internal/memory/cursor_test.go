@@ -36,7 +36,6 @@ func listed(t testing.TB, q store.Query) (s *memory.Store, cursors []string) {
 // Whatever a caller makes of a cursor, or takes it for, it is refused, and every part of the store
 // goes on.
 func TestMemoryStoreRefusesForgedCursors(t *testing.T) {
-	t.Parallel()
 	held := []store.State{store.Claimed}
 	numbers := regexp.MustCompile(`[0-9]+`)
 	for _, q := range []store.Query{{Limit: 10}, {Limit: 10, Holding: true}, {Limit: 10, Label: "POST /charges"}, {Limit: 10, States: held}} {
@@ -88,7 +87,6 @@ func TestMemoryStoreRefusesForgedCursors(t *testing.T) {
 
 // A cursor is good for the same query with another limit or age: a page begins where the last one ended.
 func TestMemoryStoreTakesACursorWithAnotherLimit(t *testing.T) {
-	t.Parallel()
 	s, cursors := listed(t, store.Query{Limit: 10})
 	for _, q := range []store.Query{{Limit: 1}, {OlderThan: 1}} {
 		q.Cursor = cursors[0]

@@ -17,7 +17,6 @@ import (
 
 // The longest decisions and the longest notes have room beside an answer of each size, and are counted.
 func TestDecisionsBesideAnAnswer(t *testing.T) {
-	t.Parallel()
 	for size := 7 << 10; size < 9<<10; size += 61 {
 		s, decision := memory.New(memory.Config{}), []byte(strings.Repeat("d", 600))
 		var seen store.Seen

@@ -57,8 +57,7 @@ func TestMemoryStoreBytesPerTag(t *testing.T) {
 	for i, key := range keys {
 		c := guardtest.MemoryClaim(uint64(i))
 		c.Tags = []store.Tag{{1}, store.Tag([]byte(key)), {1}}
-		_, err := s.Claim(t.Context(), key, c)
-		require.NoError(t, err)
+		guardtest.Claim(t, s, key, c)
 	}
 	perRecord, counted := float64(heapBytes()-before)/n, float64(s.Bytes())/n
 	t.Logf("a tag of its own, and one that all have: %.0f bytes per record, counted %.0f", perRecord, counted)
@@ -66,8 +65,7 @@ func TestMemoryStoreBytesPerTag(t *testing.T) {
 	runtime.KeepAlive(s)
 	for i, key := range keys {
 		require.NoError(t, s.Complete(t.Context(), key, guardtest.MemoryClaim(uint64(i)).Owner, store.Completion{TTL: time.Hour}))
-		r, err := s.Get(t.Context(), key)
-		require.NoError(t, err)
+		r := guardtest.Get(t, s, key)
 		require.NoError(t, s.Forget(t.Context(), key, r.Seen()))
 	}
 	require.Zero(t, s.Bytes())
@@ -174,14 +172,10 @@ func TestMemoryStoreIsNotPinnedByLongTTLs(t *testing.T) {
 // answers, are refused like new keys. So the limit holds but for what one attempt brings, and a tenant
 // that has its share leaves the last quarter to others.
 func TestMemoryStoreBoundsFurtherAttempts(t *testing.T) {
-	t.Parallel()
 	for _, tenant := range []uint64{0, 1} {
 		for _, lapse := range []bool{true, false} {
 			for _, answer := range []int{0, 8 << 10} {
-				t.Run(fmt.Sprintf("tenant %d, lapse %t, answer %d", tenant, lapse, answer), func(t *testing.T) {
-					t.Parallel()
-					synctest.Test(t, func(t *testing.T) { boundsFurtherAttempts(t, tenant, lapse, answer) })
-				})
+				guardtest.Bubble(t, fmt.Sprintf("tenant %d, lapse %t, answer %d", tenant, lapse, answer), func(t *testing.T) { boundsFurtherAttempts(t, tenant, lapse, answer) })
 			}
 		}
 	}

@@ -14,7 +14,6 @@ import (
 // A panic inside of the store ends one request. It does not leave a lock behind, on which all others
 // would wait for ever.
 func TestMemoryStoreKeepsNoLockAfterAPanic(t *testing.T) {
-	t.Parallel()
 	key, c, seen := "key", guardtest.MemoryClaim(1), store.Seen{State: store.Held}
 	guardtest.Each(t, map[string]func(ctx context.Context, s *memory.Store){
 		"Claim":     func(ctx context.Context, s *memory.Store) { _, _ = s.Claim(ctx, key, c) },

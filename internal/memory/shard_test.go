@@ -9,7 +9,6 @@ import (
 
 // Two cores that work in two shards do not wait for each other's caches.
 func TestShardsShareNoCacheLine(t *testing.T) {
-	t.Parallel()
 	const line = 64
 	require.Zero(t, unsafe.Sizeof(shard{})%line)
 	require.Zero(t, unsafe.Offsetof(Store{}.shards)%line)

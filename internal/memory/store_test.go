@@ -9,13 +9,13 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 	"unsafe"
 	"weak"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency/internal/guardtest"
@@ -47,14 +47,12 @@ func refuseMemory(t testing.TB, s *memory.Store, key string) {
 // What a full store holds can still be run to its end, because giving up on it would
 // be a second effect.
 func TestMemoryStoreFullRefusesOnlyNewKeys(t *testing.T) {
-	t.Parallel()
 	limits := map[string]memory.Config{
 		"entries": {MaxEntries: 6},
 		"bytes":   {MaxBytes: 6 * 250},
 	}
 	for name, limit := range limits {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			ctx, s := t.Context(), memory.New(limit)
 			keys := guardtest.MemoryKeys(7)
 			var owners []store.Owner
@@ -72,8 +70,7 @@ func TestMemoryStoreFullRefusesOnlyNewKeys(t *testing.T) {
 			require.NoError(t, s.Resolve(ctx, keys[2], guardtest.HeldBy(owners[2], 1), guardtest.Answered("answer")))
 			if name == "bytes" { // another attempt would bring more
 				refuseMemory(t, s, keys[1])
-				again, err := s.Get(ctx, keys[1])
-				require.NoError(t, err)
+				again := guardtest.Get(t, s, keys[1])
 				require.Equal(t, store.Released, again.State)
 				require.Equal(t, owners[1], again.Owner)
 				require.Equal(t, 1, again.Attempt)
@@ -93,7 +90,6 @@ func TestMemoryStoreFullRefusesOnlyNewKeys(t *testing.T) {
 }
 
 func TestMemoryStoreFullOfExpiredTakesNewKeysAtOnce(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const n = 1000
 		s := memory.New(memory.Config{MaxEntries: n})
@@ -113,7 +109,6 @@ func TestMemoryStoreFullOfExpiredTakesNewKeysAtOnce(t *testing.T) {
 // Nobody sweeps: the calls that come in remove what has expired, each of them a
 // little, so that none of them has to wait for the removal of all.
 func TestMemoryStoreRemovesExpiredInPassing(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const n = 50_000
 		s := memory.New(memory.Config{})
@@ -134,7 +129,6 @@ func TestMemoryStoreRemovesExpiredInPassing(t *testing.T) {
 // What has expired also goes when all calls are for one key: they are all in one part of the store, and
 // the records are in the others.
 func TestMemoryStoreRemovesExpiredWhileOneKeyIsBusy(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const n = 50_000
 		s := memory.New(memory.Config{})
@@ -156,7 +150,6 @@ func TestMemoryStoreRemovesExpiredWhileOneKeyIsBusy(t *testing.T) {
 // An expiry queue that loses its order keeps some records for too long, or looks at
 // the wrong one and finds nothing to remove.
 func TestMemoryStoreRemovesInOrderOfExpiry(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const n = 500
 		s := memory.New(memory.Config{MaxEntries: n})
@@ -190,7 +183,6 @@ func TestMemoryStoreRemovesInOrderOfExpiry(t *testing.T) {
 
 // Records leave the queue from anywhere in it, and their ends move both ways.
 func TestMemoryStoreKeepsItsQueuesInOrder(t *testing.T) {
-	t.Parallel()
 	s, keys := memory.New(memory.Config{}), guardtest.MemoryKeys(10_000)
 	random := rand.New(rand.NewPCG(1, 2))
 	for i, key := range keys {
@@ -206,7 +198,6 @@ func TestMemoryStoreKeepsItsQueuesInOrder(t *testing.T) {
 
 // Room that is not given back is a store that is full for ever.
 func TestMemoryStoreGivesBackItsBytes(t *testing.T) {
-	t.Parallel()
 	ctx, s := t.Context(), memory.New(memory.Config{})
 	owner := claimMemory(t, s, "key", 1)
 	empty := s.Bytes()
@@ -230,63 +221,55 @@ func TestMemoryStoreGivesBackItsBytes(t *testing.T) {
 
 // Under concurrent calls of all kinds the counters still agree with the records.
 func TestMemoryStoreConcurrentCalls(t *testing.T) {
-	t.Parallel()
 	const limit = 20
 	ctx, s := t.Context(), memory.New(memory.Config{MaxEntries: limit})
 	keys := guardtest.MemoryKeys(2 * limit)
-	var wg sync.WaitGroup
-	for worker := range uint64(8) {
-		wg.Go(func() {
-			random := rand.New(rand.NewPCG(1, worker))
-			for range 5000 {
-				key, c := keys[random.IntN(len(keys))], guardtest.MemoryClaim(worker)
-				c.Hold = random.IntN(2) == 0
-				c.Lease, c.Retention = time.Millisecond, 10*time.Millisecond
-				_, err := s.Claim(ctx, key, c)
-				if err != nil && !errors.Is(err, store.ErrFull) {
-					t.Errorf("Claim: %v", err)
-				}
-				switch random.IntN(9) {
-				case 0:
-					_ = s.Release(ctx, key, c.Owner, store.Release{})
-				case 1:
-					_ = s.Hold(ctx, key, c.Owner)
-				case 2:
-					_ = s.Complete(ctx, key, c.Owner, store.Completion{Answer: make([]byte, random.IntN(100)), TTL: time.Millisecond})
-				case 3:
-					_ = s.SaveStep(ctx, key, c.Owner, "step", make([]byte, random.IntN(100)))
-				case 4:
-					_ = s.Renew(ctx, key, c.Owner)
-				case 5:
-					_ = s.Forget(ctx, key, store.Seen{Owner: c.Owner, Attempt: random.IntN(3), State: store.State(random.IntN(5))})
-				case 6:
-					q := store.Query{Holding: random.IntN(2) == 0, Limit: random.IntN(limit)}
-					for {
-						page, err := s.List(ctx, q)
-						if err != nil {
-							t.Errorf("List: %v", err)
-						}
-						if q.Cursor = page.Next; q.Cursor == "" || random.IntN(5) == 0 {
-							break
-						}
+	guardtest.Together(8, func(i int) {
+		worker := uint64(i)
+		random := rand.New(rand.NewPCG(1, worker))
+		for range 5000 {
+			key, c := keys[random.IntN(len(keys))], guardtest.MemoryClaim(worker)
+			c.Hold = random.IntN(2) == 0
+			c.Lease, c.Retention = time.Millisecond, 10*time.Millisecond
+			_, err := s.Claim(ctx, key, c)
+			assert.False(t, err != nil && !errors.Is(err, store.ErrFull), "Claim: %v", err)
+			switch random.IntN(9) {
+			case 0:
+				_ = s.Release(ctx, key, c.Owner, store.Release{})
+			case 1:
+				_ = s.Hold(ctx, key, c.Owner)
+			case 2:
+				_ = s.Complete(ctx, key, c.Owner, store.Completion{Answer: make([]byte, random.IntN(100)), TTL: time.Millisecond})
+			case 3:
+				_ = s.SaveStep(ctx, key, c.Owner, "step", make([]byte, random.IntN(100)))
+			case 4:
+				_ = s.Renew(ctx, key, c.Owner)
+			case 5:
+				_ = s.Forget(ctx, key, store.Seen{Owner: c.Owner, Attempt: random.IntN(3), State: store.State(random.IntN(5))})
+			case 6:
+				q := store.Query{Holding: random.IntN(2) == 0, Limit: random.IntN(limit)}
+				for {
+					page, err := s.List(ctx, q)
+					assert.NoError(t, err)
+					if q.Cursor = page.Next; q.Cursor == "" || random.IntN(5) == 0 {
+						break
 					}
-				case 7:
-					_, stop, err := s.Watch(ctx, key)
-					if err != nil {
-						t.Errorf("Watch: %v", err)
-						return
-					}
-					stop()
-				case 8:
-					_ = s.Resolve(ctx, key, guardtest.HeldBy(c.Owner, random.IntN(3)), store.Settlement{})
 				}
-				if n := s.Len(); n > limit+8 {
-					t.Errorf("%d records, the limit is %d", n, limit)
+			case 7:
+				_, stop, err := s.Watch(ctx, key)
+				if err != nil {
+					t.Errorf("Watch: %v", err)
+					return
 				}
+				stop()
+			case 8:
+				_ = s.Resolve(ctx, key, guardtest.HeldBy(c.Owner, random.IntN(3)), store.Settlement{})
 			}
-		})
-	}
-	wg.Wait()
+			if n := s.Len(); n > limit+8 {
+				t.Errorf("%d records, the limit is %d", n, limit)
+			}
+		}
+	})
 	for s.Len() > 0 {
 		for _, e := range guardtest.List(t, s, store.Query{}) {
 			_ = s.Forget(ctx, e.Key, e.Record.Seen())
@@ -301,7 +284,6 @@ func TestMemoryStoreConcurrentCalls(t *testing.T) {
 
 // A replay copies nothing, however large the answer is.
 func TestMemoryStoreSharesAnswers(t *testing.T) {
-	t.Parallel()
 	for _, size := range []int{1 << 10, 8 << 10, 8<<10 + 1, 1 << 20} {
 		s, key := memory.New(memory.Config{}), guardtest.MemoryKeys(1)[0]
 		owner := claimMemory(t, s, key, 1)
@@ -315,7 +297,6 @@ func TestMemoryStoreSharesAnswers(t *testing.T) {
 
 // A caller that breaks the contract with a long note gets the beginning of it.
 func TestMemoryStoreCutsNotes(t *testing.T) {
-	t.Parallel()
 	s, c := memory.New(memory.Config{}), guardtest.MemoryClaim(1)
 	c.Note = make([]byte, 1<<20)
 	r := guardtest.Claim(t, s, "key", c)
@@ -329,7 +310,6 @@ func TestMemoryStoreCutsNotes(t *testing.T) {
 // An answer that was cut out of a large buffer must not keep the buffer alive: the
 // limit of bytes would say nothing.
 func TestMemoryStoreKeepsNoSpareRoom(t *testing.T) {
-	t.Parallel()
 	s := memory.New(memory.Config{})
 	owner := claimMemory(t, s, "key", 1)
 	require.NoError(t, s.Complete(t.Context(), "key", owner, store.Completion{Answer: make([]byte, 10, 1<<20), TTL: time.Hour}))
@@ -340,7 +320,6 @@ func TestMemoryStoreKeepsNoSpareRoom(t *testing.T) {
 
 // What is forgotten or expired is not kept alive by some corner of the store.
 func TestMemoryStoreLetsGoOfAnswers(t *testing.T) {
-	t.Parallel()
 	s := memory.New(memory.Config{})
 	owner := claimMemory(t, s, "key", 1)
 	require.NoError(t, s.Complete(t.Context(), "key", owner, store.Completion{Answer: make([]byte, 64<<10), TTL: time.Hour}))
@@ -356,7 +335,6 @@ func TestMemoryStoreLetsGoOfAnswers(t *testing.T) {
 }
 
 func TestMemoryStoreListObeysItsContext(t *testing.T) {
-	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := memory.New(memory.Config{}).List(ctx, store.Query{})
@@ -364,7 +342,6 @@ func TestMemoryStoreListObeysItsContext(t *testing.T) {
 }
 
 func TestMemoryStoreForgetsStoppedWatchers(t *testing.T) {
-	t.Parallel()
 	s := memory.New(memory.Config{})
 	_, stopFirst, err := s.Watch(t.Context(), "key")
 	require.NoError(t, err)
@@ -378,7 +355,6 @@ func TestMemoryStoreForgetsStoppedWatchers(t *testing.T) {
 
 // "For ever" is a duration that people write as the largest there is.
 func TestMemoryStoreKeepsForEver(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.New(memory.Config{})
 		time.Sleep(time.Hour)
@@ -392,7 +368,6 @@ func TestMemoryStoreKeepsForEver(t *testing.T) {
 
 // However many runs a record has had, what its notes took is free when it is gone.
 func TestMemoryStoreGivesBackTheBytesOfNotes(t *testing.T) {
-	t.Parallel()
 	s := memory.New(memory.Config{})
 	most := int64(0)
 	for n := range uint64(40) {
@@ -412,7 +387,6 @@ func TestMemoryStoreGivesBackTheBytesOfNotes(t *testing.T) {
 // Against a map: keys of all lengths, of which many have the same hash, come and go in
 // any order, and the room of those that have gone is used again.
 func TestMemoryTable(t *testing.T) {
-	t.Parallel()
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
 	hash := func(key string) uint64 { return uint64(len(key) % 5) }

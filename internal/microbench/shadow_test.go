@@ -46,33 +46,29 @@ func BenchmarkShadowOfAStoreThatHangs(b *testing.B) {
 	var mu sync.Mutex
 	var times [2][]time.Duration
 	b.ResetTimer()
-	var wg sync.WaitGroup
-	for range clients {
-		wg.Go(func() {
-			var own [2][]time.Duration
-			for i := range b.N / clients * 2 {
-				r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, servers[i%2].URL, bytes.NewReader(body))
-				if err != nil {
-					panic(err)
-				}
-				r.Header.Set("Idempotency-Key", strconv.FormatInt(keys.Add(1), 10))
-				start := time.Now()
-				resp, err := transport.RoundTrip(r)
-				if err != nil {
-					panic(err)
-				}
-				_, _ = io.Copy(io.Discard, resp.Body)
-				_ = resp.Body.Close()
-				own[i%2] = append(own[i%2], time.Since(start))
+	guardtest.Together(clients, func(int) {
+		var own [2][]time.Duration
+		for i := range b.N / clients * 2 {
+			r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, servers[i%2].URL, bytes.NewReader(body))
+			if err != nil {
+				panic(err)
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			for i := range times {
-				times[i] = append(times[i], own[i]...)
+			r.Header.Set("Idempotency-Key", strconv.FormatInt(keys.Add(1), 10))
+			start := time.Now()
+			resp, err := transport.RoundTrip(r)
+			if err != nil {
+				panic(err)
 			}
-		})
-	}
-	wg.Wait()
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+			own[i%2] = append(own[i%2], time.Since(start))
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for i := range times {
+			times[i] = append(times[i], own[i]...)
+		}
+	})
 	b.StopTimer()
 	store.Fail(nil)
 	require.NoError(b, guard.Shutdown(b.Context()))

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"example.com/idempotency/internal/guardtest"
+
 	"github.com/anishathalye/porcupine"
 
 	"example.com/idempotency"
@@ -50,52 +52,48 @@ func (s setting) run(seed uint64) *history {
 	var made atomic.Int64
 	var holders sync.Map // by key: the owner that was last told that it holds the claim
 	var looks sync.Map   // by key: the last reply that showed the record
-	var all sync.WaitGroup
-	for client := range s.clients {
-		all.Go(func() {
-			rng := rand.New(rand.NewPCG(seed, uint64(client)))
-			perform := func(c call) (reply, int) { return s.perform(client, rng, c) }
-			for n := int(made.Add(1)); n <= s.calls; n = int(made.Add(1)) {
-				if rng.IntN(3) == 0 {
-					s.pause(upTo(rng, 2*s.lease))
-				}
-				c := s.draw(rng, n)
-				if holder, ok := holders.Load(c.key); ok && c.method != claim && rng.IntN(2) == 0 {
-					c.owner = holder.(store.Owner)
-				}
-				if look, ok := looks.Load(c.key); ok && rng.IntN(3) > 0 {
-					c.decideBy(look.(reply), rng)
-				}
-				got := h.do(client, c, perform)
-				if got.lost && rng.IntN(2) == 0 {
-					got = h.do(client, c, perform)
-				}
-				if got.state != 0 {
-					looks.Store(c.key, got)
-				}
-				if !got.mine {
-					continue
-				}
-				holders.Store(c.key, c.owner)
-				var more []call
-				switch rng.IntN(8) {
-				case 0:
-					more = c.inDoubt(got)
-				case 1:
-					more = s.unbound(c, rng)
-				}
-				for _, next := range more {
-					_ = h.do(client, next, perform)
-				}
-				if rng.IntN(4) == 0 {
-					s.pause(s.lease)
-					c.method = late[rng.IntN(len(late))]
-					_ = h.do(client, c, perform)
-				}
+	guardtest.Together(s.clients, func(client int) {
+		rng := rand.New(rand.NewPCG(seed, uint64(client)))
+		perform := func(c call) (reply, int) { return s.perform(client, rng, c) }
+		for n := int(made.Add(1)); n <= s.calls; n = int(made.Add(1)) {
+			if rng.IntN(3) == 0 {
+				s.pause(upTo(rng, 2*s.lease))
 			}
-		})
-	}
-	all.Wait()
+			c := s.draw(rng, n)
+			if holder, ok := holders.Load(c.key); ok && c.method != claim && rng.IntN(2) == 0 {
+				c.owner = holder.(store.Owner)
+			}
+			if look, ok := looks.Load(c.key); ok && rng.IntN(3) > 0 {
+				c.decideBy(look.(reply), rng)
+			}
+			got := h.do(client, c, perform)
+			if got.lost && rng.IntN(2) == 0 {
+				got = h.do(client, c, perform)
+			}
+			if got.state != 0 {
+				looks.Store(c.key, got)
+			}
+			if !got.mine {
+				continue
+			}
+			holders.Store(c.key, c.owner)
+			var more []call
+			switch rng.IntN(8) {
+			case 0:
+				more = c.inDoubt(got)
+			case 1:
+				more = s.unbound(c, rng)
+			}
+			for _, next := range more {
+				_ = h.do(client, next, perform)
+			}
+			if rng.IntN(4) == 0 {
+				s.pause(s.lease)
+				c.method = late[rng.IntN(len(late))]
+				_ = h.do(client, c, perform)
+			}
+		}
+	})
 	return h
 }
 

@@ -63,27 +63,24 @@ func TestPostgresStoreFollowsTheModel(t *testing.T) {
 }
 
 func TestSQLiteStoreFollowsTheModel(t *testing.T) {
-	for name, opts := range map[string][]sqlitestore.Option{"two commits": nil, "one commit": {sqlitestore.WithOneCommit()}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			path := filepath.Join(t.TempDir(), "records.db")
-			s, err := sqlitestore.Open(t.Context(), path, opts...)
+	guardtest.Each(t, map[string][]sqlitestore.Option{"two commits": nil, "one commit": {sqlitestore.WithOneCommit()}}, func(t *testing.T, opts []sqlitestore.Option) {
+		path := filepath.Join(t.TempDir(), "records.db")
+		s, err := sqlitestore.Open(t.Context(), path, opts...)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, s.Close()) })
+		file, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(10000)")
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, file.Close()) })
+		db := sqlDatabase("idempotency_records", func(statement string, args ...any) {
+			_, err := file.ExecContext(context.Background(), statement, args...)
 			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, s.Close()) })
-			file, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(10000)")
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, file.Close()) })
-			db := sqlDatabase("idempotency_records", func(statement string, args ...any) {
-				_, err := file.ExecContext(context.Background(), statement, args...)
-				require.NoError(t, err)
-			})
-			if opts == nil {
-				followsTheModel(t, s, db)
-			} else {
-				followsUnrecorded(t, s, db)
-			}
 		})
-	}
+		if opts == nil {
+			followsTheModel(t, s, db)
+		} else {
+			followsUnrecorded(t, s, db)
+		}
+	})
 }
 
 // followsUnrecorded compares a store whose claims are transactions as long as nobody looks.

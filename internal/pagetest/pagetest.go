@@ -16,6 +16,16 @@ import (
 // patience is how long a program may take to listen.
 const patience = time.Minute
 
+// File returns what a file of the repository has.
+func File(t testing.TB, path string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
 // Block returns the code block of a page whose first line is ``` with a language and the mark.
 func Block(t testing.TB, page, mark string) string {
 	t.Helper()

@@ -99,8 +99,7 @@ func TestOperationSaysOtherwise(t *testing.T) {
 	a := newAPI(t, false)
 	require.Equal(t, policy.Run, nextOf(t, a.policy.Answers, http.StatusBadGateway, ""))
 	a.answers(func(w http.ResponseWriter, r *http.Request, _ int64) {
-		op, _ := idempotency.FromContext(r.Context())
-		op.SetOutcome(idempotency.Final)
+		guardtest.Op(r.Context()).SetOutcome(idempotency.Final)
 		w.WriteHeader(http.StatusBadGateway)
 	})
 	a.runs(t, call("k"))

@@ -2,7 +2,6 @@ package policytest
 
 import (
 	"maps"
-	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -10,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"example.com/idempotency/internal/pagetest"
 
 	"github.com/stretchr/testify/require"
 
@@ -135,8 +136,7 @@ func TestEachOptionIsPublishedOrNot(t *testing.T) {
 	require.NoError(t, err)
 	var options []string
 	for _, file := range files {
-		source, err := os.ReadFile(file)
-		require.NoError(t, err)
+		source := pagetest.File(t, file)
 		for _, found := range regexp.MustCompile(`(?m)^func (With\w+)\(.*\) Option `).FindAllSubmatch(source, -1) {
 			options = append(options, string(found[1]))
 		}

@@ -375,8 +375,7 @@ var moreRules = map[string]proof{
 func settle(t *testing.T, a *api) {
 	t.Helper()
 	g := guardtest.NewGuard(t, a.store.Behind) // with a store that can be asked
-	info, err := g.Lookup(t.Context(), guardtest.HeldKey)
-	require.NoError(t, err)
+	info := guardtest.Lookup(t, g, guardtest.HeldKey)
 	require.NoError(t, g.Resolve(t.Context(), guardtest.HeldKey, info.Seen(), idempotency.Resolution{Outcome: idempotency.NotExecuted}))
 }
 

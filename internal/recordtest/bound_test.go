@@ -49,7 +49,7 @@ func TestRedirectBindsNothing(t *testing.T) {
 // before, and free if the client was told to come back with another one.
 func TestClaimOfNoRunLeavesTheKeyAsItWas(t *testing.T) {
 	gone := errors.New("the client has gone")
-	for name, fail := range map[string]func(t *testing.T, p *guardtest.Process, c guardtest.Call){
+	guardtest.Each(t, map[string]func(t *testing.T, p *guardtest.Process, c guardtest.Call){
 		"a lost reply": func(t *testing.T, p *guardtest.Process, c guardtest.Call) {
 			p.Store.On("claim", guardtest.First(p.Store.Count("claim")+1, guardtest.LoseReply))
 			guardtest.RequireProblem(t, p.Do(t, c), http.StatusServiceUnavailable, problem.StoreUnavailable)
@@ -66,27 +66,25 @@ func TestClaimOfNoRunLeavesTheKeyAsItWas(t *testing.T) {
 			_, _ = p.Try(ctx, c)
 			p.Store.On("claim", guardtest.Always(nil))
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			guardtest.BubbleOnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
-				mux, h := http.NewServeMux(), guardtest.Answering(0, "done")
-				mux.Handle("POST /charges", http.RedirectHandler("/moved", http.StatusPermanentRedirect))
-				mux.Handle("POST /", h)
-				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), mux, recovery, idempotency.WithClientCancel(true))
-				p.Client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	}, func(t *testing.T, fail func(t *testing.T, p *guardtest.Process, c guardtest.Call)) {
+		guardtest.BubbleOnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
+			mux, h := http.NewServeMux(), guardtest.Answering(0, "done")
+			mux.Handle("POST /charges", http.RedirectHandler("/moved", http.StatusPermanentRedirect))
+			mux.Handle("POST /", h)
+			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), mux, recovery, idempotency.WithClientCancel(true))
+			p.Client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-				fail(t, p, guardtest.Call{Key: "new", Path: "/paid", Body: "10"})
-				guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "new", Path: "/paid", Body: "20"}), http.StatusConflict, problem.KeyReused)
-				require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "new", Path: "/paid", Body: "10"}).Body)
-				require.EqualValues(t, 1, h.Runs.Load())
+			fail(t, p, guardtest.Call{Key: "new", Path: "/paid", Body: "10"})
+			guardtest.RequireProblem(t, p.Do(t, guardtest.Call{Key: "new", Path: "/paid", Body: "20"}), http.StatusConflict, problem.KeyReused)
+			require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "new", Path: "/paid", Body: "10"}).Body)
+			require.EqualValues(t, 1, h.Runs.Load())
 
-				require.Equal(t, http.StatusPermanentRedirect, p.Do(t, guardtest.Call{Key: "sent-on"}).Status)
-				fail(t, p, guardtest.Call{Key: "sent-on"})
-				require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "sent-on", Path: "/moved"}).Body)
-				require.EqualValues(t, 2, h.Runs.Load())
-			})
+			require.Equal(t, http.StatusPermanentRedirect, p.Do(t, guardtest.Call{Key: "sent-on"}).Status)
+			fail(t, p, guardtest.Call{Key: "sent-on"})
+			require.Equal(t, "done", p.Do(t, guardtest.Call{Key: "sent-on", Path: "/moved"}).Body)
+			require.EqualValues(t, 2, h.Runs.Load())
 		})
-	}
+	})
 }
 
 // A client that is sent on, or may correct its request, does so at once. So it does not hear of that

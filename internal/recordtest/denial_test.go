@@ -21,8 +21,7 @@ import (
 // it that nothing was done.
 
 func setUnknown(r *http.Request) {
-	op, _ := idempotency.FromContext(r.Context())
-	op.SetOutcome(idempotency.Unknown)
+	guardtest.Op(r.Context()).SetOutcome(idempotency.Unknown)
 }
 
 func recordCharge(r *http.Request) {
@@ -47,13 +46,14 @@ func begin(w http.ResponseWriter, r *http.Request, before func(*http.Request), f
 func TestUnknownRunDeniesNoEffect(t *testing.T) {
 	const asItIs, marked = problem.Code(""), problem.Code("marked")
 	unknownRule := idempotency.WithOutcome(func(int, http.Header) idempotency.Outcome { return idempotency.Unknown })
-	for name, c := range map[string]struct {
+	type row struct {
 		before      func(*http.Request)
 		field       [2]string
 		status      int
 		opt         idempotency.Option
 		rerun, hold problem.Code
-	}{
+	}
+	guardtest.Each(t, map[string]row{
 		"a step, and 429":           {before: recordCharge, status: 429, rerun: marked, hold: problem.OutcomeUnknown},
 		"a step, 429 and the word":  {before: setUnknownAfterCharge, status: 429, rerun: problem.NoAnswer, hold: problem.OutcomeUnknown},
 		"a step, and 401":           {before: recordCharge, status: 401, rerun: marked, hold: problem.OutcomeUnknown},
@@ -68,36 +68,34 @@ func TestUnknownRunDeniesNoEffect(t *testing.T) {
 		"a server error":            {before: recordCharge, status: 500, rerun: asItIs, hold: asItIs},
 		"an answer":                 {before: setUnknown, status: 202, rerun: asItIs, hold: asItIs},
 		"a redirect to the result":  {before: setUnknown, status: 303, rerun: asItIs, hold: asItIs},
-	} {
-		t.Run(name, func(t *testing.T) {
-			guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
-				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
-					begin(w, r, c.before, c.field)
-					w.Header().Set("X-Handler", "shown")
-					w.WriteHeader(c.status)
-					if c.field[0] != "" {
-						w.Header()[c.field[0]][0] = "" // after it was written
-					}
-				}}
-				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery, c.opt).Handler(h))
-				want := map[guardtest.Fate]problem.Code{guardtest.RunsNext: c.rerun, guardtest.IsHeld: c.hold}[unknown]
-				got := s.Do(t, guardtest.Call{Key: "k"})
-				if want == marked { // a person is served by the answer, and a program by its code
-					require.Equal(t, c.status, got.Status)
-					require.Equal(t, "shown", got.Header.Get("X-Handler"))
-					require.Equal(t, string(problem.NoAnswer), got.Header.Get(problem.Header))
-				} else if want == asItIs || want == problem.Code(c.field[1]) {
-					require.Equal(t, c.status, got.Status)
-					require.Equal(t, "shown", got.Header.Get("X-Handler"))
-					require.Equal(t, string(want), got.Header.Get(problem.Header))
-				} else {
-					guardtest.RequireProblem(t, got, problem.New(want).Status, want)
-					require.Empty(t, got.Header.Get("X-Handler"))
+	}, func(t *testing.T, c row) {
+		guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+				begin(w, r, c.before, c.field)
+				w.Header().Set("X-Handler", "shown")
+				w.WriteHeader(c.status)
+				if c.field[0] != "" {
+					w.Header()[c.field[0]][0] = "" // after it was written
 				}
-				guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, unknown)
-			})
+			}}
+			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery, c.opt).Handler(h))
+			want := map[guardtest.Fate]problem.Code{guardtest.RunsNext: c.rerun, guardtest.IsHeld: c.hold}[unknown]
+			got := s.Do(t, guardtest.Call{Key: "k"})
+			if want == marked { // a person is served by the answer, and a program by its code
+				require.Equal(t, c.status, got.Status)
+				require.Equal(t, "shown", got.Header.Get("X-Handler"))
+				require.Equal(t, string(problem.NoAnswer), got.Header.Get(problem.Header))
+			} else if want == asItIs || want == problem.Code(c.field[1]) {
+				require.Equal(t, c.status, got.Status)
+				require.Equal(t, "shown", got.Header.Get("X-Handler"))
+				require.Equal(t, string(want), got.Header.Get(problem.Header))
+			} else {
+				guardtest.RequireProblem(t, got, problem.New(want).Status, want)
+				require.Empty(t, got.Header.Get("X-Handler"))
+			}
+			guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, unknown)
 		})
-	}
+	})
 }
 
 // What a stream has sent cannot be taken back, so the mark goes out with its head, whether it is flushed
@@ -289,8 +287,7 @@ func TestRefusalAfterTheDeadlineThatTheHandlerVouchesFor(t *testing.T) {
 				return
 			}
 			<-r.Context().Done()
-			op, _ := idempotency.FromContext(r.Context())
-			op.SetOutcome(idempotency.NotExecuted)
+			guardtest.Op(r.Context()).SetOutcome(idempotency.NotExecuted)
 			w.WriteHeader(http.StatusUnprocessableEntity)
 		}}
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery)
@@ -306,34 +303,32 @@ func TestRefusalAfterTheDeadlineThatTheHandlerVouchesFor(t *testing.T) {
 // A later attempt finds the step of the first. Its 429 denies an effect as wrongly as that of
 // the first attempt.
 func TestStepThatIsFoundOutvotesTheStatus(t *testing.T) {
-	for name, err := range map[string]error{"done": nil, "refused for good": idempotency.Permanent(errors.New("declined"))} {
-		t.Run(name, func(t *testing.T) {
-			guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
-				var events guardtest.Events
-				steps := 0
-				g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery, idempotency.WithObserver(events.Observe))
-				s := guardtest.ServeRecorder(t, g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					_, _ = idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { steps++; return 1, err })
-					w.WriteHeader(http.StatusTooManyRequests)
-				})))
-				for attempt := 1; attempt <= 3; attempt++ {
-					got := s.Do(t, guardtest.Call{Key: "k"})
-					if unknown != guardtest.IsHeld {
-						require.Equal(t, http.StatusTooManyRequests, got.Status)
-						require.Equal(t, string(problem.NoAnswer), got.Header.Get(problem.Header))
-					} else { // somebody lets it run again
-						guardtest.RequireProblem(t, got, http.StatusConflict, problem.OutcomeUnknown)
-						require.NoError(t, g.Resolve(t.Context(), guardtest.HeldKey, guardtest.Seen(t, g), idempotency.Resolution{Outcome: idempotency.Resume}))
-					}
+	guardtest.Each(t, map[string]error{"done": nil, "refused for good": idempotency.Permanent(errors.New("declined"))}, func(t *testing.T, err error) {
+		guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
+			var events guardtest.Events
+			steps := 0
+			g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery, idempotency.WithObserver(events.Observe))
+			s := guardtest.ServeRecorder(t, g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { steps++; return 1, err })
+				w.WriteHeader(http.StatusTooManyRequests)
+			})))
+			for attempt := 1; attempt <= 3; attempt++ {
+				got := s.Do(t, guardtest.Call{Key: "k"})
+				if unknown != guardtest.IsHeld {
+					require.Equal(t, http.StatusTooManyRequests, got.Status)
+					require.Equal(t, string(problem.NoAnswer), got.Header.Get(problem.Header))
+				} else { // somebody lets it run again
+					guardtest.RequireProblem(t, got, http.StatusConflict, problem.OutcomeUnknown)
+					require.NoError(t, g.Resolve(t.Context(), guardtest.HeldKey, guardtest.Seen(t, g), idempotency.Resolution{Outcome: idempotency.Resume}))
 				}
-				require.Equal(t, 1, steps)
-				for _, e := range events.All() {
-					if e.Kind == event.Run {
-						require.Equal(t, idempotency.Unknown, e.Outcome, "attempt %d", e.Attempt)
-					}
+			}
+			require.Equal(t, 1, steps)
+			for _, e := range events.All() {
+				if e.Kind == event.Run {
+					require.Equal(t, idempotency.Unknown, e.Outcome, "attempt %d", e.Attempt)
 				}
-				require.Equal(t, 3, events.Count(event.Run))
-			})
+			}
+			require.Equal(t, 3, events.Count(event.Run))
 		})
-	}
+	})
 }

@@ -17,7 +17,6 @@ import (
 
 // A tenant goes, and its answers with it. What runs, what nobody knows the outcome of, and what is another's stays.
 func TestErase(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		events := new(guardtest.Events)
 		g := newFinder(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(events.Observe))
@@ -34,8 +33,7 @@ func TestErase(t *testing.T) {
 			_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) {
 				return 0, errors.New("the bank does not answer")
 			}, idempotency.AtMostOnce())
-			op, _ := idempotency.FromContext(r.Context())
-			op.SetOutcome(idempotency.NotExecuted)
+			guardtest.Op(r.Context()).SetOutcome(idempotency.NotExecuted)
 			http.Error(w, err.Error(), http.StatusTooManyRequests)
 		})
 		ends("alice", "released", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) })
@@ -73,7 +71,6 @@ func TestErase(t *testing.T) {
 
 // A record that somebody claims while a tenant is erased is left, and told.
 func TestEraseLeavesWhatChanges(t *testing.T) {
-	t.Parallel()
 	st := &changing{MemoryStore: idempotency.NewMemoryStore()}
 	g := newFinder(t, st)
 	charged(t, g, "alice", "1", "77")

@@ -23,9 +23,7 @@ func tenantOf(r *http.Request) (string, error) { return r.Header.Get("Tenant"), 
 // newFinder returns a guard whose records are found.
 func newFinder(t *testing.T, st idempotency.Store, opts ...idempotency.Option) *idempotency.Guard {
 	t.Helper()
-	g, err := idempotency.New(st, tenantOf, append([]idempotency.Option{byHeader, idempotency.WithFindableScope(true)}, opts...)...)
-	require.NoError(t, err)
-	return g
+	return guardtest.NewGuardOf(t, st, tenantOf, append([]idempotency.Option{byHeader, idempotency.WithFindableScope(true)}, opts...)...)
 }
 
 func charged(t *testing.T, g *idempotency.Guard, tenant, key, order string) {
@@ -51,14 +49,12 @@ func found(t *testing.T, g *idempotency.Guard, f idempotency.Finding) (names []s
 
 func recordName(t *testing.T, g *idempotency.Guard, tenant, key string) string {
 	t.Helper()
-	info, err := g.Lookup(t.Context(), idempotency.Key{Scope: tenant, Value: key})
-	require.NoError(t, err)
+	info := guardtest.Lookup(t, g, idempotency.Key{Scope: tenant, Value: key})
 	return info.Record
 }
 
 // An operator who has an order number, or the name of a tenant, finds the records, and what became of them.
 func TestFind(t *testing.T) {
-	t.Parallel()
 	g := newFinder(t, idempotency.NewMemoryStore(), idempotency.WithRoute("POST /charges"))
 	for _, call := range [][3]string{{"alice", "1", "77"}, {"alice", "2", "78"}, {"alice", "3", ""}, {"bob", "1", "77"}} {
 		charged(t, g, call[0], call[1], call[2])
@@ -89,7 +85,6 @@ func TestFind(t *testing.T) {
 
 // Who reads the store and has not the secret cannot try order numbers.
 func TestFindNeedsTheSecret(t *testing.T) {
-	t.Parallel()
 	st := idempotency.NewMemoryStore()
 	g := newFinder(t, st, idempotency.WithDerivation("", []byte("secret")))
 	charged(t, g, "alice", "1", "77")
@@ -104,7 +99,6 @@ func TestFindNeedsTheSecret(t *testing.T) {
 
 // A job has a reference without a request.
 func TestFindAJob(t *testing.T) {
-	t.Parallel()
 	g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 	k := idempotency.Key{Scope: "jobs", Value: "1"}
 	job := func(g *idempotency.Guard, opts ...idempotency.TaskOption) error {
@@ -126,7 +120,6 @@ func TestFindAJob(t *testing.T) {
 
 // A store that keeps no tags is found out at the start, and not when somebody looks for an order.
 func TestFindNeedsAFinder(t *testing.T) {
-	t.Parallel()
 	for _, st := range []idempotency.Store{
 		guardtest.PlainStore{Store: idempotency.NewMemoryStore()}, tagless{idempotency.NewMemoryStore()},
 	} {
@@ -134,9 +127,8 @@ func TestFindNeedsAFinder(t *testing.T) {
 			_, err := idempotency.New(st, tenantOf, opt)
 			require.ErrorIs(t, err, idempotency.ErrNoFinder)
 		}
-		g, err := idempotency.New(st, tenantOf)
-		require.NoError(t, err)
-		_, err = g.Find(t.Context(), idempotency.Finding{Reference: "77"})
+		g := guardtest.NewGuardOf(t, st, tenantOf)
+		_, err := g.Find(t.Context(), idempotency.Finding{Reference: "77"})
 		require.ErrorIs(t, err, idempotency.ErrNoFinder)
 	}
 }

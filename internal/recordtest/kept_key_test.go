@@ -211,29 +211,27 @@ func TestKeyThatIsTooLongIsNotKept(t *testing.T) {
 
 // The answer could not be sealed either, and its key would be held. So nothing runs.
 func TestNothingRunsIfTheKeyCannotBeSealed(t *testing.T) {
-	for name, sealer := range map[string]idempotency.Sealer{
+	guardtest.Each(t, map[string]idempotency.Sealer{
 		"error": guardtest.FailingSealer{Sealer: guardtest.NewSealer(t, 1)}, "panic": panickingSealer{guardtest.NewSealer(t, 1)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			st := newKeysOf()
-			g, events := keeping(t, st, sealer, idempotency.WithRecovery(idempotency.Rerun), idempotency.WithFailOpen(true))
-			h := &guardtest.Counter{}
-			guardtest.RequireProblem(t, guardtest.ServeRecorder(t, g.Handler(h)).Do(t, guardtest.Call{Key: "k"}),
-				http.StatusServiceUnavailable, problem.StoreUnavailable)
-			_, _, err := idempotency.Do(t.Context(), g, jobKey, func(context.Context) (int, error) {
-				h.Runs.Add(1)
-				return 0, errors.New("ran")
-			})
-			require.ErrorContains(t, err, "no key today")
-			require.Zero(t, h.Runs.Load())
-			require.Empty(t, st.claims)
-			for _, e := range events.All() {
-				require.Equal(t, event.Refused, e.Kind)
-				require.ErrorContains(t, e.Err, "no key today")
-			}
-			require.Len(t, events.All(), 2)
+	}, func(t *testing.T, sealer idempotency.Sealer) {
+		st := newKeysOf()
+		g, events := keeping(t, st, sealer, idempotency.WithRecovery(idempotency.Rerun), idempotency.WithFailOpen(true))
+		h := &guardtest.Counter{}
+		guardtest.RequireProblem(t, guardtest.ServeRecorder(t, g.Handler(h)).Do(t, guardtest.Call{Key: "k"}),
+			http.StatusServiceUnavailable, problem.StoreUnavailable)
+		_, _, err := idempotency.Do(t.Context(), g, jobKey, func(context.Context) (int, error) {
+			h.Runs.Add(1)
+			return 0, errors.New("ran")
 		})
-	}
+		require.ErrorContains(t, err, "no key today")
+		require.Zero(t, h.Runs.Load())
+		require.Empty(t, st.claims)
+		for _, e := range events.All() {
+			require.Equal(t, event.Refused, e.Kind)
+			require.ErrorContains(t, e.Err, "no key today")
+		}
+		require.Len(t, events.All(), 2)
+	})
 }
 
 type panickingSealer struct{ idempotency.Sealer }

@@ -57,8 +57,7 @@ func TestLookupTellsEachState(t *testing.T) {
 			if status := <-leave; status != 0 {
 				w.WriteHeader(status)
 			} else {
-				op, _ := idempotency.FromContext(r.Context())
-				op.SetOutcome(idempotency.NotExecuted)
+				guardtest.Op(r.Context()).SetOutcome(idempotency.NotExecuted)
 			}
 		})
 		begin := func() <-chan guardtest.Reply {

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -238,9 +239,7 @@ func TestReconcileInSeveralProcesses(t *testing.T) {
 		var all sync.WaitGroup
 		for _, d := range desks {
 			all.Go(func() {
-				if err := d.Reconcile(ctx, 50*time.Millisecond); err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, d.Reconcile(ctx, 50*time.Millisecond))
 			})
 		}
 		settled := func() (sum int) {
@@ -375,8 +374,7 @@ func TestResolverMeetsAForgottenKey(t *testing.T) {
 			st := newListed()
 			var d *desk
 			forget := func() {
-				info, err := st.inspected.Get(t.Context(), d.All()[0].Record)
-				require.NoError(t, err)
+				info := guardtest.Get(t, st.inspected, d.All()[0].Record)
 				require.NoError(t, st.inspected.Forget(t.Context(), d.All()[0].Record, info.Seen()))
 			}
 			d = newDesk(t, st, idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
@@ -404,8 +402,7 @@ func TestReconcileReportsManyOnce(t *testing.T) {
 		for i, key := range guardtest.MemoryKeys(n) {
 			c := guardtest.MemoryClaim(uint64(i))
 			c.Hold = true
-			_, err := st.Claim(t.Context(), key, c)
-			require.NoError(t, err)
+			guardtest.Claim(t, st, key, c)
 		}
 		time.Sleep(time.Minute)
 		d := newDesk(t, st).reconcile(t)

@@ -86,14 +86,12 @@ func TestStoreThatHasForgottenIsToldOf(t *testing.T) {
 		}, "has lost 1 of the last 4 records"},
 		"another process runs again what was lost": {func(t *testing.T, _ *desk, st *listed, all []store.Entry) {
 			forget(t, st, all[0])
-			_, err := st.inspected.Claim(t.Context(), all[0].Key, store.Claim{Owner: store.Owner{1}, Lease: time.Hour, Retention: time.Hour})
-			require.NoError(t, err)
+			guardtest.Claim(t, st.inspected, all[0].Key, store.Claim{Owner: store.Owner{1}, Lease: time.Hour, Retention: time.Hour})
 		}, "has lost 1 of the last 4 records"},
 		"another has run again what was lost, and has recorded it": {func(t *testing.T, _ *desk, st *listed, all []store.Entry) {
 			forget(t, st, all[0])
 			owner := store.Owner{1}
-			_, err := st.inspected.Claim(t.Context(), all[0].Key, store.Claim{Owner: owner, Lease: time.Hour, Retention: time.Hour})
-			require.NoError(t, err)
+			guardtest.Claim(t, st.inspected, all[0].Key, store.Claim{Owner: owner, Lease: time.Hour, Retention: time.Hour})
 			require.NoError(t, st.inspected.Complete(t.Context(), all[0].Key, owner, store.Completion{TTL: time.Hour}))
 		}, "has lost 1 of the last 4 records"},
 		"somebody has told this process to forget it": {func(t *testing.T, d *desk, _ *listed, all []store.Entry) {
@@ -142,7 +140,6 @@ func forget(t *testing.T, st *listed, gone ...store.Entry) {
 
 // A run that was overtaken, and records its answer all the same, as another owner, has a record that is not lost.
 func TestLateAnswerIsNotLost(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := newListed()
 		d := newDesk(t, st, idempotency.WithLease(time.Minute), idempotency.WithRecovery(idempotency.Rerun))

@@ -66,9 +66,7 @@ func newPayout(t *testing.T, st idempotency.Store, opts ...idempotency.Option) *
 		}
 	}
 	require.NotEmpty(t, p.name.Record)
-	var err error
-	p.info, err = p.operator.Lookup(t.Context(), p.name)
-	require.NoError(t, err)
+	p.info = guardtest.Lookup(t, p.operator, p.name)
 	return p
 }
 

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -93,8 +94,7 @@ func TestResolverIsToldWhatItNeeds(t *testing.T) {
 			}, nil
 		}))
 	s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		op, _ := idempotency.FromContext(r.Context())
-		id, derived = op.ID(), idempotency.DeriveKey(r.Context(), "wire")
+		id, derived = guardtest.Op(r.Context()).ID(), idempotency.DeriveKey(r.Context(), "wire")
 		_, _ = idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil })
 		_, err := idempotency.Step(r.Context(), "wire", func(context.Context) (int, error) {
 			return 0, errors.New("no answer")
@@ -122,11 +122,12 @@ func TestResolverIsToldWhatItNeeds(t *testing.T) {
 }
 
 func TestResolverThatFindsNothingOutLeavesTheKeyHeld(t *testing.T) {
-	for name, c := range map[string]struct {
+	type row struct {
 		res    idempotency.Resolution
 		err    error
 		events int
-	}{
+	}
+	guardtest.Each(t, map[string]row{
 		"unknown":     {idempotency.Resolution{Outcome: idempotency.Unknown}, nil, 0},
 		"error":       {idempotency.Resolution{Outcome: idempotency.Final}, errors.New("bank is closed"), 1},
 		"no outcome":  {idempotency.Resolution{}, nil, 1},
@@ -134,33 +135,31 @@ func TestResolverThatFindsNothingOutLeavesTheKeyHeld(t *testing.T) {
 		"large body":  {idempotency.Resolution{Outcome: idempotency.Final, Body: make([]byte, 2<<20)}, nil, 1},
 		"no body 204": {idempotency.Resolution{Outcome: idempotency.Final, Status: 204, Body: []byte("x")}, nil, 1},
 		"panic":       {idempotency.Resolution{}, errPanics, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var seen guardtest.Events
-			var log guardtest.LockedBuffer
-			h := guardtest.FailsFirst()
-			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold),
-				idempotency.WithObserver(seen.Observe), idempotency.WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
-				idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
-					if errors.Is(c.err, errPanics) {
-						panic(c.err)
-					}
-					return c.res, c.err
-				})).Handler(h))
-			hold(t, s)
-			failed := 0
-			for _, kind := range seen.Kinds() {
-				if kind == event.StoreError {
-					failed++
+	}, func(t *testing.T, c row) {
+		var seen guardtest.Events
+		var log guardtest.LockedBuffer
+		h := guardtest.FailsFirst()
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold),
+			idempotency.WithObserver(seen.Observe), idempotency.WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
+			idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
+				if errors.Is(c.err, errPanics) {
+					panic(c.err)
 				}
+				return c.res, c.err
+			})).Handler(h))
+		hold(t, s)
+		failed := 0
+		for _, kind := range seen.Kinds() {
+			if kind == event.StoreError {
+				failed++
 			}
-			require.Equal(t, c.events, failed)
-			require.Equal(t, c.events, strings.Count(log.String(), `msg="idempotency: held key could not be resolved"`))
-			require.NotContains(t, log.String(), "store call failed")
-			require.Equal(t, c.err != nil, strings.Contains(log.String(), "idempotency: the resolver "))
-			require.EqualValues(t, 1, h.Runs.Load())
-		})
-	}
+		}
+		require.Equal(t, c.events, failed)
+		require.Equal(t, c.events, strings.Count(log.String(), `msg="idempotency: held key could not be resolved"`))
+		require.NotContains(t, log.String(), "store call failed")
+		require.Equal(t, c.err != nil, strings.Contains(log.String(), "idempotency: the resolver "))
+		require.EqualValues(t, 1, h.Runs.Load())
+	})
 }
 
 var errPanics = errors.New("panics")
@@ -337,9 +336,7 @@ func retryWhileSettled(
 					t.Error(err)
 					return
 				case got.Replayed():
-					if got.Status != http.StatusCreated {
-						t.Errorf("replay of %d", got.Status)
-					}
+					assert.Equal(t, http.StatusCreated, got.Status, "replay of %d", got.Status)
 					return
 				case got.Status == http.StatusCreated:
 					fresh.Add(1)
@@ -423,20 +420,16 @@ func TestStepThatDidNotHappenIsBegunAgain(t *testing.T) {
 			}
 			w.WriteHeader(http.StatusCreated)
 		})))
-		var all sync.WaitGroup
-		for range 8 {
-			all.Go(func() {
-				for end := time.Now().Add(time.Minute); time.Now().Before(end); {
-					got, err := s.Try(context.Background(), guardtest.Call{Key: "k"})
-					if err != nil || got.Status == http.StatusCreated {
-						return
-					}
-					runtime.Gosched() // on a busy machine the others need the processor
+		guardtest.Together(8, func(int) {
+			for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+				got, err := s.Try(context.Background(), guardtest.Call{Key: "k"})
+				if err != nil || got.Status == http.StatusCreated {
+					return
 				}
-				t.Error("a client never got its answer")
-			})
-		}
-		all.Wait()
+				runtime.Gosched() // on a busy machine the others need the processor
+			}
+			t.Error("a client never got its answer")
+		})
 		require.EqualValues(t, 1, charged.Load())
 		require.EqualValues(t, 1, wired.Load())
 		require.EqualValues(t, 3, began.Load())

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -201,8 +202,7 @@ func TestNoRunIsResumedByItself(t *testing.T) {
 	} {
 		g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold), opt)
 		s := guardtest.ServeRecorder(t, g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			op, _ := idempotency.FromContext(r.Context())
-			op.SetOutcome(idempotency.Resume)
+			guardtest.Op(r.Context()).SetOutcome(idempotency.Resume)
 			w.WriteHeader(http.StatusBadGateway)
 		})))
 		require.Equal(t, http.StatusBadGateway, s.Do(t, guardtest.Call{Key: "k"}).Status, name)
@@ -216,14 +216,10 @@ func TestNothingIsDecidedAboutARunInFlight(t *testing.T) {
 	var g *idempotency.Guard
 	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 		_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil })
-		if err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, err)
 		for _, outcome := range []idempotency.Outcome{idempotency.Final, idempotency.NotExecuted, idempotency.Resume} {
 			err := g.Resolve(r.Context(), guardtest.HeldKey, guardtest.Seen(t, g), idempotency.Resolution{Outcome: outcome})
-			if !errors.Is(err, idempotency.ErrChanged) {
-				t.Errorf("%v: %v", outcome, err)
-			}
+			assert.ErrorIs(t, err, idempotency.ErrChanged, outcome)
 		}
 		w.WriteHeader(http.StatusCreated)
 	}}

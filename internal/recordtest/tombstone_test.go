@@ -21,19 +21,15 @@ import (
 )
 
 func TestTombstone(t *testing.T) {
-	t.Parallel()
 	t.Run("memory", func(t *testing.T) {
-		t.Parallel()
 		st := idempotency.NewMemoryStore()
 		guardtest.RequireTombstone(t, st)
 		require.Zero(t, st.Len(), "the library's own are not counted")
 	})
 	t.Run("miniredis", func(t *testing.T) {
-		t.Parallel()
 		guardtest.RequireTombstone(t, guardtest.RedisStore(t, guardtest.PatientRedisClient(t, miniredis.RunT(t).Addr())))
 	})
 	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
 		guardtest.RequireTombstone(t, guardtest.RedisStore(t, guardtest.PatientRedisClient(t, redistest.Start(t).Addr)))
 	})
 }
@@ -67,8 +63,7 @@ func newLeft(t *testing.T, status int, opts ...idempotency.Option) *left {
 
 func (l *left) look(t *testing.T) idempotency.RecordInfo {
 	t.Helper()
-	info, err := l.Lookup(t.Context(), l.key)
-	require.NoError(t, err)
+	info := guardtest.Lookup(t, l.Guard, l.key)
 	require.Nil(t, info.Forgotten)
 	return info
 }
@@ -96,45 +91,35 @@ func actors(i *idempotency.RecordInfo) (all []string) {
 
 // Whatever a record was is told for 30 days, or for as long as the guard says.
 func TestTombstoneTellsWhatARecordWas(t *testing.T) {
-	t.Parallel()
 	for state, status := range map[store.State]int{
 		store.Completed: http.StatusCreated, store.Held: http.StatusInternalServerError, store.Released: http.StatusTooManyRequests,
 	} {
-		t.Run(state.String(), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				l := newLeft(t, status)
-				require.NoError(t, l.forget(t, ada))
-				time.Sleep(30*24*time.Hour - time.Second)
-				was := l.forgotten(t)
-				require.NotNil(t, was)
-				require.Equal(t, []any{state, 1, "POST /charges", time.Minute, time.Second}, []any{was.State, was.Attempt, was.Route, was.Age, was.TTL})
-				require.Equal(t, state.String(), was.Decisions[0].From)
-				require.Equal(t, []string{"ada"}, actors(was))
-				require.Equal(t, []any{idempotency.Key{Record: was.Record}, "", 0, int64(0)}, []any{was.Key, was.ID, was.Status, was.Size})
-				time.Sleep(time.Second)
-				require.Nil(t, l.forgotten(t))
-			})
+		guardtest.Bubble(t, state.String(), func(t *testing.T) {
+			l := newLeft(t, status)
+			require.NoError(t, l.forget(t, ada))
+			time.Sleep(30*24*time.Hour - time.Second)
+			was := l.forgotten(t)
+			require.NotNil(t, was)
+			require.Equal(t, []any{state, 1, "POST /charges", time.Minute, time.Second}, []any{was.State, was.Attempt, was.Route, was.Age, was.TTL})
+			require.Equal(t, state.String(), was.Decisions[0].From)
+			require.Equal(t, []string{"ada"}, actors(was))
+			require.Equal(t, []any{idempotency.Key{Record: was.Record}, "", 0, int64(0)}, []any{was.Key, was.ID, was.Status, was.Size})
+			time.Sleep(time.Second)
+			require.Nil(t, l.forgotten(t))
 		})
 	}
-	for name, d := range map[string]time.Duration{"none": 0, "less than none": -1} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				l := newLeft(t, http.StatusCreated, idempotency.WithTombstones(d))
-				claims := l.listed.Count("claim")
-				require.NoError(t, l.forget(t, ada))
-				require.Equal(t, claims, l.listed.Count("claim"))
-				require.Nil(t, l.forgotten(t))
-				require.Empty(t, guardtest.List(t, l.inspected, store.Query{}))
-			})
-		})
-	}
+	guardtest.EachInBubble(t, map[string]time.Duration{"none": 0, "less than none": -1}, func(t *testing.T, d time.Duration) {
+		l := newLeft(t, http.StatusCreated, idempotency.WithTombstones(d))
+		claims := l.listed.Count("claim")
+		require.NoError(t, l.forget(t, ada))
+		require.Equal(t, claims, l.listed.Count("claim"))
+		require.Nil(t, l.forgotten(t))
+		require.Empty(t, guardtest.List(t, l.inspected, store.Query{}))
+	})
 }
 
 // The decisions about the record, and about those that the key had before, are told with the last one.
 func TestTombstoneTellsWhoHasDecided(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeft(t, http.StatusInternalServerError)
 		info := l.look(t)
@@ -155,7 +140,6 @@ func TestTombstoneTellsWhoHasDecided(t *testing.T) {
 
 // A record that cannot be read leaves a tombstone, too.
 func TestTombstoneOfACorruptRecord(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeft(t, http.StatusCreated)
 		seen := l.look(t).Seen()
@@ -175,7 +159,6 @@ func (l *left) name(t *testing.T) string { t.Helper(); return intent.Key(l.key).
 
 // A removal that the store refuses leaves what was there, and no word of it.
 func TestRefusedForgettingLeavesNoTombstone(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		changes := guardtest.FailWith(store.ErrChanged)
 		l := newLeft(t, http.StatusCreated)
@@ -205,77 +188,64 @@ func TestRefusedForgettingLeavesNoTombstone(t *testing.T) {
 
 // A record is not removed unless it is told before, but for a store that is full.
 func TestForgettingWithoutATombstone(t *testing.T) {
-	t.Parallel()
 	full := guardtest.FailWith(store.ErrFull)
 	corrupt := guardtest.FailWith(store.ErrCorrupt)
-	for name, c := range map[string]struct {
+	type row struct {
 		call  string
 		fault guardtest.Fault
 		want  error // nil if the record is removed
-	}{
+	}
+	guardtest.EachInBubble(t, map[string]row{
 		"the store is away when it is read": {"get-answer", guardtest.Refuse, guardtest.ErrDown},
 		"the store is away when it is made": {"claim", guardtest.Refuse, guardtest.ErrDown},
 		"the store is away when it is done": {"complete", guardtest.Refuse, guardtest.ErrDown},
 		"the store is full":                 {"claim", full, nil},
 		"one that was there is corrupt":     {"get-answer", corrupt, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				l := newLeft(t, http.StatusCreated)
-				l.On(c.call, guardtest.Always(c.fault))
-				err := l.forget(t, ada)
-				l.On(c.call, nil)
-				if c.want != nil {
-					require.ErrorIs(t, err, c.want)
-					l.look(t)
-					time.Sleep(10 * time.Second) // the lease of the one that was begun
-					require.NoError(t, l.forget(t, ada))
-					require.Equal(t, []string{"ada"}, actors(l.forgotten(t)))
-					return
-				}
-				require.NoError(t, err)
-				gone := l.forgotten(t)
-				require.Equal(t, c.call == "claim", gone == nil)
-				told := 0
-				for _, e := range l.All() {
-					if e.Kind == event.StoreError && e.Op == "tombstone" && errors.Is(e.Err, store.ErrFull) {
-						told++
-					}
-				}
-				require.Equal(t, c.call == "claim", told == 1)
-			})
-		})
-	}
+	}, func(t *testing.T, c row) {
+		l := newLeft(t, http.StatusCreated)
+		l.On(c.call, guardtest.Always(c.fault))
+		err := l.forget(t, ada)
+		l.On(c.call, nil)
+		if c.want != nil {
+			require.ErrorIs(t, err, c.want)
+			l.look(t)
+			time.Sleep(10 * time.Second) // the lease of the one that was begun
+			require.NoError(t, l.forget(t, ada))
+			require.Equal(t, []string{"ada"}, actors(l.forgotten(t)))
+			return
+		}
+		require.NoError(t, err)
+		gone := l.forgotten(t)
+		require.Equal(t, c.call == "claim", gone == nil)
+		told := 0
+		for _, e := range l.All() {
+			if e.Kind == event.StoreError && e.Op == "tombstone" && errors.Is(e.Err, store.ErrFull) {
+				told++
+			}
+		}
+		require.Equal(t, c.call == "claim", told == 1)
+	})
 }
 
 // A call whose reply was lost is repeated. Nobody knew whether the record was removed, and it is told once.
 func TestRepeatedForgettingCountsOnce(t *testing.T) {
-	t.Parallel()
-	for name, fault := range map[string]guardtest.Fault{"it was not removed": guardtest.Refuse, "it was removed": guardtest.LoseReply} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				l := newLeft(t, http.StatusCreated)
-				seen := l.look(t).Seen()
-				l.On("forget", guardtest.Always(fault))
-				require.ErrorIs(t, l.Forget(t.Context(), l.key, seen, ada), guardtest.ErrDown)
-				l.On("forget", nil)
-				require.NoError(t, l.Forget(t.Context(), l.key, seen, ada))
-				require.Equal(t, []string{"ada"}, actors(l.forgotten(t)))
-			})
-		})
-	}
+	guardtest.EachInBubble(t, map[string]guardtest.Fault{"it was not removed": guardtest.Refuse, "it was removed": guardtest.LoseReply}, func(t *testing.T, fault guardtest.Fault) {
+		l := newLeft(t, http.StatusCreated)
+		seen := l.look(t).Seen()
+		l.On("forget", guardtest.Always(fault))
+		require.ErrorIs(t, l.Forget(t.Context(), l.key, seen, ada), guardtest.ErrDown)
+		l.On("forget", nil)
+		require.NoError(t, l.Forget(t.Context(), l.key, seen, ada))
+		require.Equal(t, []string{"ada"}, actors(l.forgotten(t)))
+	})
 }
 
 // Of two who forget a record at one moment, one is told to look again.
 func TestTombstoneOfSomebodyElse(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeft(t, http.StatusCreated)
 		name := intent.Tombstone(l.name(t))
-		_, err := l.inspected.Claim(t.Context(), name, store.Claim{Owner: store.Owner{1}, Lease: time.Minute, Retention: time.Hour})
-		require.NoError(t, err)
+		guardtest.Claim(t, l.inspected, name, store.Claim{Owner: store.Owner{1}, Lease: time.Minute, Retention: time.Hour})
 		require.ErrorIs(t, l.forget(t, ada), store.ErrChanged)
 		l.look(t)
 		time.Sleep(time.Minute)
@@ -286,7 +256,6 @@ func TestTombstoneOfSomebodyElse(t *testing.T) {
 
 // A tombstone that cannot be read is told of, and the key has no record all the same.
 func TestUnreadableTombstone(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeft(t, http.StatusCreated)
 		require.NoError(t, l.forget(t, ada))
@@ -303,11 +272,9 @@ func TestUnreadableTombstone(t *testing.T) {
 		l.On("get-answer", nil)
 
 		name := intent.Tombstone(l.name(t))
-		rec, err := l.inspected.Get(t.Context(), name)
-		require.NoError(t, err)
+		rec := guardtest.Get(t, l.inspected, name)
 		require.NoError(t, l.inspected.Forget(t.Context(), name, rec.Seen()))
-		_, err = l.inspected.Claim(t.Context(), name, store.Claim{Owner: store.Owner{1}, Lease: time.Minute, Retention: time.Hour})
-		require.NoError(t, err)
+		guardtest.Claim(t, l.inspected, name, store.Claim{Owner: store.Owner{1}, Lease: time.Minute, Retention: time.Hour})
 		require.NoError(t, l.inspected.Complete(t.Context(), name, store.Owner{1}, store.Completion{Answer: []byte("of a later version"), TTL: time.Hour}))
 		requireUnread()
 		l.server.Do(t, guardtest.Call{Key: "k"})
@@ -318,7 +285,6 @@ func TestUnreadableTombstone(t *testing.T) {
 
 // Clients hear nothing of what was forgotten, and nobody asks for it on their behalf.
 func TestClientsSeeNoTombstone(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeft(t, http.StatusCreated)
 		look := guardtest.ServeRecorder(t, l.LookupHandler())
@@ -336,7 +302,6 @@ func TestClientsSeeNoTombstone(t *testing.T) {
 
 // An erased tenant leaves tombstones by the same rule, and a dry run none.
 func TestErasingLeavesTombstones(t *testing.T) {
-	t.Parallel()
 	for kept, want := range map[time.Duration]int{0: 0, time.Hour: 2} {
 		st := idempotency.NewMemoryStore()
 		g := newFinder(t, st, idempotency.WithTombstones(kept))
@@ -355,7 +320,6 @@ func TestErasingLeavesTombstones(t *testing.T) {
 
 // No decision reaches a record of the library itself, and no key has its name.
 func TestOwnRecordsAreNoKeys(t *testing.T) {
-	t.Parallel()
 	g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 	record := intent.Key{Scope: "acme", Value: "k"}.Name()
 	for _, name := range []string{intent.BirthMark, intent.Tombstone(record)} {

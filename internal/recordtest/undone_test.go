@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -306,9 +307,7 @@ func TestRequestKnowsItselfWhenTheKeyIsBoundAnewMeanwhile(t *testing.T) {
 			return errors.Join(err, again())
 		}))
 		got := newer.Attempt(t, guardtest.Call{Key: "k"})
-		if !got.Replayed() {
-			t.Errorf("the request does not know itself: %d %s", got.Status, got.Body)
-		}
+		assert.True(t, got.Replayed(), "the request does not know itself: %d %s", got.Status, got.Body)
 		return nil
 	}))
 	require.Equal(t, http.StatusTooManyRequests, older.Do(t, guardtest.Call{Key: "k"}).Status)
@@ -347,8 +346,7 @@ func TestPayloadOfAFunctionCanBeCorrected(t *testing.T) {
 	do := func(payload string) error {
 		_, _, err := idempotency.Do(t.Context(), g, guardtest.HeldKey, func(ctx context.Context) (int, error) {
 			if strings.Contains(payload, "broken") {
-				op, _ := idempotency.FromContext(ctx)
-				op.SetOutcome(idempotency.NotExecuted)
+				guardtest.Op(ctx).SetOutcome(idempotency.NotExecuted)
 				return 0, errors.New("broken message")
 			}
 			return 1, nil

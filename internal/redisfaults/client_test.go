@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/auth"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -324,9 +325,7 @@ func TestRedisClientIsLeftAlone(t *testing.T) {
 	for range 3 {
 		users.Go(func() {
 			for range 20 {
-				if err := client.Ping(context.WithoutCancel(t.Context())).Err(); err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, client.Ping(context.WithoutCancel(t.Context())).Err())
 			}
 		})
 	}

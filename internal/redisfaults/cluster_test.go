@@ -15,6 +15,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	peer "github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -30,78 +31,73 @@ import (
 // runs begin and end. The store uses the documented account.
 func TestRedisSlotMoves(t *testing.T) {
 	t.Parallel()
-	for name, opts := range map[string][]idempotency.RedisOption{
+	guardtest.Each(t, map[string][]idempotency.RedisOption{
 		"alone":    nil,
 		"replicas": {idempotency.WithReplicas(1, time.Minute)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			cluster := redistest.StartCluster(t, 2, opts != nil)
-			const prefix = "{slot}:"
-			account := documentedAccount(t)
-			for _, purpose := range []string{"a Cluster", "a Cluster whose slots move", "`WithReplicas`"} {
-				account = append(account, documentedAddition(t, purpose)...)
+	}, func(t *testing.T, opts []idempotency.RedisOption) {
+		cluster := redistest.StartCluster(t, 2, opts != nil)
+		const prefix = "{slot}:"
+		account := documentedAccount(t)
+		for _, purpose := range []string{"a Cluster", "a Cluster whose slots move", "`WithReplicas`"} {
+			account = append(account, documentedAddition(t, purpose)...)
+		}
+		for i, word := range account {
+			account[i] = strings.Replace(word, "idem:", prefix, 1)
+		}
+		open := func() *idempotency.RedisStore {
+			client := redisAccount(t, append(cluster.Masters, cluster.Replicas...), account)
+			return guardtest.RedisStore(t, client, append(opts, idempotency.WithPrefix(prefix))...)
+		}
+		stages := []string{"before", "begun", "keys moved", "moved"}
+		reached := make(chan string)
+		done := make(chan struct{})
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+			for stage := range reached {
+				_, err := idempotency.Step(r.Context(), stage, func(context.Context) (string, error) { return stage, nil })
+				assert.NoError(t, err, stage)
+				done <- struct{}{}
 			}
-			for i, word := range account {
-				account[i] = strings.Replace(word, "idem:", prefix, 1)
+			_, _ = io.WriteString(w, "moved")
+		}}
+		small, large := guardtest.Answering(0, "small"), guardtest.Answering(0, strings.Repeat("large ", 5000))
+		p := newRedisProcess(t, open(), h)
+		answer := p.Begin(t, guardtest.Call{Key: "moving"})
+		end := sync.OnceFunc(func() { close(reached) })
+		defer end() // also when the test fails, or the run would never end
+		var move *redistest.Move
+		for _, stage := range stages {
+			switch stage {
+			case "begun":
+				move = cluster.Move(t, prefix)
+			case "keys moved":
+				move.Keys(t)
+			case "moved":
+				move.End(t)
 			}
-			open := func() *idempotency.RedisStore {
-				client := redisAccount(t, append(cluster.Masters, cluster.Replicas...), account)
-				return guardtest.RedisStore(t, client, append(opts, idempotency.WithPrefix(prefix))...)
-			}
-			stages := []string{"before", "begun", "keys moved", "moved"}
-			reached := make(chan string)
-			done := make(chan struct{})
-			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
-				for stage := range reached {
-					_, err := idempotency.Step(r.Context(), stage, func(context.Context) (string, error) { return stage, nil })
-					if err != nil {
-						t.Error(stage, err)
-					}
-					done <- struct{}{}
-				}
-				_, _ = io.WriteString(w, "moved")
-			}}
-			small, large := guardtest.Answering(0, "small"), guardtest.Answering(0, strings.Repeat("large ", 5000))
-			p := newRedisProcess(t, open(), h)
-			answer := p.Begin(t, guardtest.Call{Key: "moving"})
-			end := sync.OnceFunc(func() { close(reached) })
-			defer end() // also when the test fails, or the run would never end
-			var move *redistest.Move
-			for _, stage := range stages {
-				switch stage {
-				case "begun":
-					move = cluster.Move(t, prefix)
-				case "keys moved":
-					move.Keys(t)
-				case "moved":
-					move.End(t)
-				}
-				reached <- stage
-				<-done
-				// One client that has learned nothing yet, and one that has seen every
-				// stage.
-				for who, st := range map[string]*idempotency.RedisStore{"fresh": open(), "old": p.store} {
-					for what, h := range map[string]*guardtest.Counter{"small": small, "large": large} {
-						other := newRedisProcess(t, st, h)
-						guardtest.RequireProblem(t, other.Do(t, guardtest.Call{Key: "moving"}), http.StatusConflict, problem.InFlight)
-						key := guardtest.Call{Key: strings.ReplaceAll(stage+"-"+who+"-"+what, " ", "-")}
-						got := other.persist(t, key)
-						require.Equal(t, http.StatusOK, got.Status, "%s, %s, %s: %s", stage, who, what, got.Body)
-						other.requireReplay(t, key, got.Body)
-						require.Zero(t, other.events.Count(event.StoreError), "%s, %s, %s", stage, who, what)
-					}
+			reached <- stage
+			<-done
+			// One client that has learned nothing yet, and one that has seen every
+			// stage.
+			for who, st := range map[string]*idempotency.RedisStore{"fresh": open(), "old": p.store} {
+				for what, h := range map[string]*guardtest.Counter{"small": small, "large": large} {
+					other := newRedisProcess(t, st, h)
+					guardtest.RequireProblem(t, other.Do(t, guardtest.Call{Key: "moving"}), http.StatusConflict, problem.InFlight)
+					key := guardtest.Call{Key: strings.ReplaceAll(stage+"-"+who+"-"+what, " ", "-")}
+					got := other.persist(t, key)
+					require.Equal(t, http.StatusOK, got.Status, "%s, %s, %s: %s", stage, who, what, got.Body)
+					other.requireReplay(t, key, got.Body)
+					require.Zero(t, other.events.Count(event.StoreError), "%s, %s, %s", stage, who, what)
 				}
 			}
-			end()
-			require.Equal(t, "moved", (<-answer).Body)
-			p.requireReplay(t, guardtest.Call{Key: "moving"}, "moved")
-			require.EqualValues(t, 1, h.Runs.Load())
-			require.Zero(t, p.events.Count(event.StoreError))
-			require.EqualValues(t, 2*len(stages), small.Runs.Load())
-			require.EqualValues(t, 2*len(stages), large.Runs.Load())
-		})
-	}
+		}
+		end()
+		require.Equal(t, "moved", (<-answer).Body)
+		p.requireReplay(t, guardtest.Call{Key: "moving"}, "moved")
+		require.EqualValues(t, 1, h.Runs.Load())
+		require.Zero(t, p.events.Count(event.StoreError))
+		require.EqualValues(t, 2*len(stages), small.Runs.Load())
+		require.EqualValues(t, 2*len(stages), large.Runs.Load())
+	})
 }
 
 // When no server answers for a slot, only its keys suffer: the guard refuses them and runs

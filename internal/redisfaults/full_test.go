@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -33,9 +34,7 @@ func TestRedisFullDuringRuns(t *testing.T) {
 	st := guardtest.RedisAt(t, server)
 	step := func(r *http.Request) {
 		_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) { return "ch_1", nil })
-		if err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, err)
 	}
 	tests := map[string]struct {
 		end   func(w http.ResponseWriter, r *http.Request)

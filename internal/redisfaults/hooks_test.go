@@ -239,63 +239,60 @@ func TestRedisHookThatSwallowsReplies(t *testing.T) {
 	}
 	require.NoError(t, plain.Complete(ctx, large, c.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
 
-	for name, err := range map[string]error{"nothing": nil, "an error": errHook} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			// without says what a call returns when nothing is sent of the commands of that name, and the client hears
-			// that all went well. In a pipeline, each command has an error all the same if err is set.
-			without := func(command, argument string, call func(s *idempotency.RedisStore) error) {
-				t.Helper()
-				swallows := func(cmd redis.Cmder) bool {
-					return cmd.Name() == command && slices.ContainsFunc(cmd.Args(), func(arg any) bool {
-						return strings.Contains(fmt.Sprint(arg), argument)
-					})
-				}
-				client := newClient(t, &redis.Options{Addr: server.Addr}, func(ctx context.Context, s sending) error {
-					if !slices.ContainsFunc(s.cmds, swallows) {
-						return s.next(ctx)
-					}
-					if s.pipeline {
-						_ = s.fail(err)
-					}
-					return nil
+	guardtest.Each(t, map[string]error{"nothing": nil, "an error": errHook}, func(t *testing.T, err error) {
+		// without says what a call returns when nothing is sent of the commands of that name, and the client hears
+		// that all went well. In a pipeline, each command has an error all the same if err is set.
+		without := func(command, argument string, call func(s *idempotency.RedisStore) error) {
+			t.Helper()
+			swallows := func(cmd redis.Cmder) bool {
+				return cmd.Name() == command && slices.ContainsFunc(cmd.Args(), func(arg any) bool {
+					return strings.Contains(fmt.Sprint(arg), argument)
 				})
-				failure := call(guardtest.RedisStore(t, client))
-				require.Error(t, failure, "%s %s", command, argument)
-				for _, said := range []error{idempotency.ErrNotFound, idempotency.ErrCorrupt, idempotency.ErrUnreadableHere} {
-					require.NotErrorIs(t, failure, said, "%s %s", command, argument)
-				}
 			}
-			list := func(holding bool) func(*idempotency.RedisStore) error {
-				return func(s *idempotency.RedisStore) error {
-					_, err := s.List(ctx, store.Query{Holding: holding})
-					return err
+			client := newClient(t, &redis.Options{Addr: server.Addr}, func(ctx context.Context, s sending) error {
+				if !slices.ContainsFunc(s.cmds, swallows) {
+					return s.next(ctx)
 				}
+				if s.pipeline {
+					_ = s.fail(err)
+				}
+				return nil
+			})
+			failure := call(guardtest.RedisStore(t, client))
+			require.Error(t, failure, "%s %s", command, argument)
+			for _, said := range []error{idempotency.ErrNotFound, idempotency.ErrCorrupt, idempotency.ErrUnreadableHere} {
+				require.NotErrorIs(t, failure, said, "%s %s", command, argument)
 			}
-			without("hgetall", large, func(s *idempotency.RedisStore) error {
-				_, err := s.GetAnswer(ctx, large)
+		}
+		list := func(holding bool) func(*idempotency.RedisStore) error {
+			return func(s *idempotency.RedisStore) error {
+				_, err := s.List(ctx, store.Query{Holding: holding})
 				return err
-			})
-			without("evalsha", large, func(s *idempotency.RedisStore) error {
-				_, err := s.Get(ctx, large)
-				return err
-			})
-			without("hget", large, func(s *idempotency.RedisStore) error {
-				_, err := s.Claim(ctx, large, guardtest.RedisClaim())
-				return err
-			})
-			without("evalsha", "index", func(s *idempotency.RedisStore) error {
-				claim := guardtest.RedisClaim()
-				claim.Hold = true
-				_, err := s.Claim(ctx, guardtest.RedisKey(), claim)
-				return err
-			})
-			without("scan", "", list(false))
-			without("hmget", "", list(false))
-			without("evalsha", "index", list(true))
-			without("evalsha", held, list(true))
+			}
+		}
+		without("hgetall", large, func(s *idempotency.RedisStore) error {
+			_, err := s.GetAnswer(ctx, large)
+			return err
 		})
-	}
+		without("evalsha", large, func(s *idempotency.RedisStore) error {
+			_, err := s.Get(ctx, large)
+			return err
+		})
+		without("hget", large, func(s *idempotency.RedisStore) error {
+			_, err := s.Claim(ctx, large, guardtest.RedisClaim())
+			return err
+		})
+		without("evalsha", "index", func(s *idempotency.RedisStore) error {
+			claim := guardtest.RedisClaim()
+			claim.Hold = true
+			_, err := s.Claim(ctx, guardtest.RedisKey(), claim)
+			return err
+		})
+		without("scan", "", list(false))
+		without("hmget", "", list(false))
+		without("evalsha", "index", list(true))
+		without("evalsha", held, list(true))
+	})
 }
 
 var errHook = errors.New("the hook fails")

@@ -116,25 +116,22 @@ func TestRedisClaimThatIsNotInTheIndexIsListed(t *testing.T) {
 // died. The claim is given back, and the next request runs.
 func TestRedisNobodyRunsOutsideTheIndex(t *testing.T) {
 	t.Parallel()
-	for name, failure := range map[string]error{
+	guardtest.Each(t, map[string]error{
 		"no reply": errors.New("reset"),
 		"OOM":      serverError("OOM command not allowed when used memory > 'maxmemory'."), // not a refusal of the claim
 		"foreign":  serverError("WRONGTYPE Operation against a key holding the wrong kind of value"),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := storeBefore(t, redistest.Start(t), "enter", func() error { return failure })
-			var indexed []string
-			key := guardtest.Call{Key: "k"}
-			h := &guardtest.Counter{Handler: func(http.ResponseWriter, *http.Request, int64) { indexed = keysOf(t, s, holding) }}
-			p := newRedisProcess(t, s, h, idempotency.WithRecovery(idempotency.Hold))
-			guardtest.RequireProblem(t, p.Do(t, key), http.StatusServiceUnavailable, problem.StoreUnavailable)
-			require.Zero(t, h.Runs.Load())
-			require.Equal(t, http.StatusOK, p.persist(t, key).Status, "and not a held key")
-			require.EqualValues(t, 1, h.Runs.Load())
-			require.Len(t, indexed, 1, "the claim is in the index while the handler runs")
-		})
-	}
+	}, func(t *testing.T, failure error) {
+		s := storeBefore(t, redistest.Start(t), "enter", func() error { return failure })
+		var indexed []string
+		key := guardtest.Call{Key: "k"}
+		h := &guardtest.Counter{Handler: func(http.ResponseWriter, *http.Request, int64) { indexed = keysOf(t, s, holding) }}
+		p := newRedisProcess(t, s, h, idempotency.WithRecovery(idempotency.Hold))
+		guardtest.RequireProblem(t, p.Do(t, key), http.StatusServiceUnavailable, problem.StoreUnavailable)
+		require.Zero(t, h.Runs.Load())
+		require.Equal(t, http.StatusOK, p.persist(t, key).Status, "and not a held key")
+		require.EqualValues(t, 1, h.Runs.Load())
+		require.Len(t, indexed, 1, "the claim is in the index while the handler runs")
+	})
 }
 
 // A reader has found that a claim is settled. Before it takes the claim out, the key is claimed

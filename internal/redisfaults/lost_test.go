@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -90,18 +91,15 @@ func TestRedisFlushedRunIsStopped(t *testing.T) {
 	st := guardtest.RedisAt(t, server)
 	second := interrupt(func(w http.ResponseWriter, r *http.Request) {
 		_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 2, nil })
-		if err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, err)
 		_, _ = io.WriteString(w, "second")
 	})
 	b := newRedisProcess(t, st, second)
 	var a *redisProcess
 	first := interrupt(func(_ http.ResponseWriter, r *http.Request) {
 		_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil })
-		if !errors.Is(err, idempotency.ErrNotRecorded) || !errors.Is(err, store.ErrNotOwner) {
-			t.Errorf("a step that others would find: %v", err)
-		}
+		assert.ErrorIs(t, err, idempotency.ErrNotRecorded, "a step that others would find")
+		assert.ErrorIs(t, err, store.ErrNotOwner, "a step that others would find")
 		select {
 		case <-r.Context().Done():
 		case <-time.After(guardtest.Patience):
@@ -217,31 +215,29 @@ func TestRedisRestartDuringRun(t *testing.T) {
 // write while it syncs earlier ones, and then it loses writes that it has acknowledged.
 func TestRedisKillUnderLoad(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	type row struct {
 		args      []string
 		all, none bool
-	}{
+	}
+	guardtest.Each(t, map[string]row{
 		"no persistence":       {nil, true, false},
 		"appendfsync everysec": {[]string{"--appendonly", "yes", "--appendfsync", "everysec"}, false, false},
 		"appendfsync always":   {[]string{"--appendonly", "yes", "--appendfsync", "always"}, false, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			server := redistest.Start(t, test.args...)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			time.AfterFunc(500*time.Millisecond, func() { server.Kill(); cancel() })
-			acknowledged := acknowledge(ctx, guardtest.RedisAt(t, server), -1)
-			require.NotEmpty(t, acknowledged)
-			server.Restart(t)
-			lost := countLost(t, guardtest.RedisAt(t, server), acknowledged)
-			t.Logf("%d of %d acknowledged claims lost", lost, len(acknowledged))
-			if test.all {
-				require.Equal(t, len(acknowledged), lost)
-			}
-			if test.none {
-				require.Zero(t, lost)
-			}
-		})
-	}
+	}, func(t *testing.T, test row) {
+		server := redistest.Start(t, test.args...)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		time.AfterFunc(500*time.Millisecond, func() { server.Kill(); cancel() })
+		acknowledged := acknowledge(ctx, guardtest.RedisAt(t, server), -1)
+		require.NotEmpty(t, acknowledged)
+		server.Restart(t)
+		lost := countLost(t, guardtest.RedisAt(t, server), acknowledged)
+		t.Logf("%d of %d acknowledged claims lost", lost, len(acknowledged))
+		if test.all {
+			require.Equal(t, len(acknowledged), lost)
+		}
+		if test.none {
+			require.Zero(t, lost)
+		}
+	})
 }

@@ -3,7 +3,6 @@ package redisfaults
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -165,15 +165,11 @@ func TestRedisStaleConnections(t *testing.T) {
 				return stats.IdleConns >= connections && stats.TotalConns >= connections && proxy.Open() >= connections
 			}, guardtest.Patience, time.Millisecond)
 			test.kill(t, proxy, dialled.all())
-			var requests sync.WaitGroup
-			for range connections {
-				requests.Go(func() {
-					if got := p.Attempt(t, guardtest.Call{Key: guardtest.RedisKey()}); got.Status != http.StatusCreated {
-						t.Errorf("%d: %s", got.Status, got.Body)
-					}
-				})
-			}
-			requests.Wait()
+			guardtest.Together(connections, func(int) {
+				if got := p.Attempt(t, guardtest.Call{Key: guardtest.RedisKey()}); got.Status != http.StatusCreated {
+					t.Errorf("%d: %s", got.Status, got.Body)
+				}
+			})
 			require.EqualValues(t, 1+connections, h.Runs.Load())
 			require.Zero(t, p.events.Count(event.StoreError))
 		})
@@ -197,15 +193,11 @@ func TestRedisRenewalsSurviveAStorm(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), 2*lease)
 	defer cancel()
-	var storm sync.WaitGroup
-	for range 30 {
-		storm.Go(func() {
-			for ctx.Err() == nil {
-				_, _ = p.Try(ctx, guardtest.Call{Key: "long"})
-			}
-		})
-	}
-	storm.Wait()
+	guardtest.Together(30, func(int) {
+		for ctx.Err() == nil {
+			_, _ = p.Try(ctx, guardtest.Call{Key: "long"})
+		}
+	})
 	h.goOn()
 	require.Equal(t, "run 1", (<-done).Body)
 	require.Zero(t, p.events.Count(event.LeaseLost))
@@ -232,14 +224,11 @@ func TestRedisPoolExhausted(t *testing.T) {
 			op, _ := idempotency.FromContext(r.Context())
 			if !shared {
 				time.Sleep(lease + lease/2) // the lease runs in Redis
-				if !op.Valid() {
-					t.Error("the claim is not sure any more")
-				}
+				assert.True(t, op.Valid(), "the claim is not sure any more")
 			} else {
 				<-r.Context().Done()
-				if op.Valid() || !errors.Is(context.Cause(r.Context()), idempotency.ErrLeaseLost) {
-					t.Errorf("valid: %v, %v", op.Valid(), context.Cause(r.Context()))
-				}
+				assert.False(t, op.Valid(), "valid: %v, %v", op.Valid(), context.Cause(r.Context()))
+				assert.ErrorIs(t, context.Cause(r.Context()), idempotency.ErrLeaseLost, "valid: %v, %v", op.Valid(), context.Cause(r.Context()))
 			}
 			_, _ = io.WriteString(w, "run 1")
 		})
@@ -290,20 +279,16 @@ func TestRedisReplaysWithoutReplicas(t *testing.T) {
 	hasty := newRedisProcess(t, guardtest.RedisStore(t, pool, idempotency.WithReplicas(1, 50*time.Millisecond)), h)
 	replica.Pause(t)
 	master.ForgetCalls(t)
-	var all sync.WaitGroup
-	for client := range clients {
-		all.Go(func() {
-			for n := range each {
-				if got, err := hasty.Try(t.Context(), guardtest.Call{Key: fmt.Sprintf("new-%d-%d", client, n)}); err != nil || got.Status != http.StatusServiceUnavailable {
-					t.Error("a new key:", got.Status, err)
-				}
-				if got, err := hasty.Try(t.Context(), guardtest.Call{Key: "recorded"}); err != nil || !got.Replayed() || got.Body != recorded.Body {
-					t.Error("a recorded answer:", got.Status, err)
-				}
+	guardtest.Together(clients, func(client int) {
+		for n := range each {
+			if got, err := hasty.Try(t.Context(), guardtest.Call{Key: fmt.Sprintf("new-%d-%d", client, n)}); err != nil || got.Status != http.StatusServiceUnavailable {
+				t.Error("a new key:", got.Status, err)
 			}
-		})
-	}
-	all.Wait()
+			if got, err := hasty.Try(t.Context(), guardtest.Call{Key: "recorded"}); err != nil || !got.Replayed() || got.Body != recorded.Body {
+				t.Error("a recorded answer:", got.Status, err)
+			}
+		}
+	})
 	require.Eventually(t, func() bool { return hasty.guard.Stats().GivingBack == 0 }, guardtest.Patience, time.Millisecond)
 	require.EqualValues(t, 1, h.Runs.Load())
 	require.Equal(t, 2*clients*each, master.Calls(t)["wait"], "one for each request, and none for a release")

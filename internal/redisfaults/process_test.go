@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -156,15 +157,13 @@ func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 // claimed makes a claim that the store must answer, and recordOf looks at a record that it must have.
 func claimed(t testing.TB, s *idempotency.RedisStore, key string, c store.Claim) store.Record {
 	t.Helper()
-	r, err := s.Claim(t.Context(), key, c)
-	require.NoError(t, err)
+	r := guardtest.Claim(t, s, key, c)
 	return r
 }
 
 func recordOf(t testing.TB, s *idempotency.RedisStore, key string) store.Record {
 	t.Helper()
-	r, err := s.Get(t.Context(), key)
-	require.NoError(t, err)
+	r := guardtest.Get(t, s, key)
 	return r
 }
 
@@ -175,25 +174,21 @@ func acknowledge(ctx context.Context, s *idempotency.RedisStore, enough int) map
 	defer stop()
 	var mu sync.Mutex
 	acknowledged := make(map[string]store.Claim)
-	var clients sync.WaitGroup
-	for range 8 {
-		clients.Go(func() {
-			for ctx.Err() == nil {
-				key, c := guardtest.RedisKey(), guardtest.RedisClaim()
-				each, cancel := context.WithTimeout(ctx, time.Second)
-				if r, err := s.Claim(each, key, c); err == nil && r.Mine {
-					mu.Lock()
-					acknowledged[key] = c
-					if len(acknowledged) == enough {
-						stop()
-					}
-					mu.Unlock()
+	guardtest.Together(8, func(int) {
+		for ctx.Err() == nil {
+			key, c := guardtest.RedisKey(), guardtest.RedisClaim()
+			each, cancel := context.WithTimeout(ctx, time.Second)
+			if r, err := s.Claim(each, key, c); err == nil && r.Mine {
+				mu.Lock()
+				acknowledged[key] = c
+				if len(acknowledged) == enough {
+					stop()
 				}
-				cancel()
+				mu.Unlock()
 			}
-		})
-	}
-	clients.Wait()
+			cancel()
+		}
+	})
 	return acknowledged
 }
 
@@ -208,9 +203,7 @@ func countLost(t *testing.T, s *idempotency.RedisStore, acknowledged map[string]
 		clients.Go(func() {
 			for key := range keys {
 				r, err := s.Claim(t.Context(), key, guardtest.RedisClaim())
-				if err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, err)
 				if r.Mine {
 					lost.Add(1)
 				}

@@ -298,30 +298,27 @@ func TestRedisWithReplicasKeepsStepsAndHolds(t *testing.T) {
 // dead master until the client's next regular look, a minute later.
 func TestRedisClusterFailover(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(*redistest.Server){
+	guardtest.Each(t, map[string]func(*redistest.Server){
 		"refuses connections": func(s *redistest.Server) { s.Kill() },
 		"does not answer":     func(s *redistest.Server) { s.Pause(t) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			cluster := redistest.StartCluster(t, 3, true)
-			key, s := guardtest.RedisKey(), guardtest.RedisStore(t, guardtest.RedisClient(t, cluster.Addrs()...))
-			claimed(t, s, key, guardtest.RedisClaim())
-			for _, master := range cluster.Masters {
-				slot := master.Do(t, "CLUSTER", "KEYSLOT", "idem:"+key)
-				if master.Do(t, "CLUSTER", "COUNTKEYSINSLOT", slot).(int64) == 1 {
-					end(master)
-				}
+	}, func(t *testing.T, end func(*redistest.Server)) {
+		cluster := redistest.StartCluster(t, 3, true)
+		key, s := guardtest.RedisKey(), guardtest.RedisStore(t, guardtest.RedisClient(t, cluster.Addrs()...))
+		claimed(t, s, key, guardtest.RedisClaim())
+		for _, master := range cluster.Masters {
+			slot := master.Do(t, "CLUSTER", "KEYSLOT", "idem:"+key)
+			if master.Do(t, "CLUSTER", "COUNTKEYSINSLOT", slot).(int64) == 1 {
+				end(master)
 			}
-			require.Eventually(t, func() bool {
-				// Too short for the client to find out by itself that the server is gone.
-				ctx, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
-				defer cancel()
-				_, err := s.Claim(ctx, key, guardtest.RedisClaim())
-				return err == nil
-			}, 40*time.Second, 100*time.Millisecond)
-		})
-	}
+		}
+		require.Eventually(t, func() bool {
+			// Too short for the client to find out by itself that the server is gone.
+			ctx, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
+			defer cancel()
+			_, err := s.Claim(ctx, key, guardtest.RedisClaim())
+			return err == nil
+		}, 40*time.Second, 100*time.Millisecond)
+	})
 }
 
 // A hook of the client may fail and leave the commands without a result. That is a failure

@@ -108,8 +108,7 @@ func TestRedisTagIndexEnds(t *testing.T) {
 	claim := func(key string, retention time.Duration, hold bool) store.Claim {
 		c := taggedClaim()
 		c.Lease, c.Retention, c.Hold = time.Millisecond, retention, hold
-		_, err := s.Claim(t.Context(), key, c)
-		require.NoError(t, err)
+		guardtest.Claim(t, s, key, c)
 		return c
 	}
 	for i := range 150 {
@@ -138,8 +137,7 @@ func TestRedisFindTakesOutTheDead(t *testing.T) {
 	for _, key := range []string{"gone", "again", "there"} {
 		c := taggedClaim()
 		c.Hold = true // it has no end, and its entry lasts for longer than that of the next claim
-		_, err := s.Claim(t.Context(), key, c)
-		require.NoError(t, err)
+		guardtest.Claim(t, s, key, c)
 		if key != "there" {
 			server.Do(t, "DEL", "idem:"+key)
 		}
@@ -166,8 +164,7 @@ func TestRedisClaimIsNotEnteredForATag(t *testing.T) {
 		require.NotErrorIs(t, err, refusal)
 	}
 	require.NoError(t, s.Complete(t.Context(), "key", c.Owner, store.Completion{Answer: []byte("answer"), TTL: time.Hour}))
-	r, err := s.Claim(t.Context(), "key", taggedClaim())
-	require.NoError(t, err)
+	r := guardtest.Claim(t, s, "key", taggedClaim())
 	require.Equal(t, store.Completed, r.State)
 }
 
@@ -177,15 +174,13 @@ func TestRedisFullServerKeepsTags(t *testing.T) {
 	server := redistest.Start(t)
 	s := guardtest.RedisAt(t, server)
 	c := taggedClaim()
-	_, err := s.Claim(t.Context(), "key", c)
-	require.NoError(t, err)
+	guardtest.Claim(t, s, "key", c)
 	server.Do(t, "CONFIG", "SET", "maxmemory", "100")
 	require.NoError(t, s.Complete(t.Context(), "key", c.Owner, store.Completion{Answer: []byte("answer"), TTL: 1000 * time.Hour}))
 	require.Greater(t, server.Do(t, "PTTL", indexOf(order)), (999 * time.Hour).Milliseconds())
 	require.Equal(t, []string{"key"}, found(t, s, order))
-	r, err := s.Claim(t.Context(), "key", taggedClaim(store.Tag{1}))
-	require.NoError(t, err)
+	r := guardtest.Claim(t, s, "key", taggedClaim(store.Tag{1}))
 	require.Equal(t, store.Completed, r.State)
-	_, err = s.Claim(t.Context(), "new", taggedClaim())
+	_, err := s.Claim(t.Context(), "new", taggedClaim())
 	require.ErrorIs(t, err, idempotency.ErrStoreFull)
 }

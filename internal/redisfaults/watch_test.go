@@ -157,16 +157,12 @@ func TestRedisWatchConnections(t *testing.T) {
 	claimed(t, s, guardtest.RedisKey(), guardtest.RedisClaim())
 	require.Zero(t, listeners(), "a store that nobody waits at listens")
 
-	var watching sync.WaitGroup
-	for range 50 {
-		watching.Go(func() {
-			_, stop, err := s.Watch(t.Context(), guardtest.RedisKey())
-			require.NoError(t, err)
-			stop()
-			stop()
-		})
-	}
-	watching.Wait()
+	guardtest.Together(50, func(int) {
+		_, stop, err := s.Watch(t.Context(), guardtest.RedisKey())
+		require.NoError(t, err)
+		stop()
+		stop()
+	})
 	require.EqualValues(t, 1, listeners())
 
 	settled, stop, err := s.Watch(t.Context(), guardtest.RedisKey())

@@ -24,7 +24,6 @@ func texts(notes iter.Seq[[]byte]) (all []string) {
 // A connection that has lost its place hands out the reply to another's claim. It must not
 // start a run.
 func TestRedisReplyOfAnotherClaim(t *testing.T) {
-	t.Parallel()
 	claim, err := NewClaim(store.Claim{Owner: [16]byte{1}, Lease: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	other := [16]byte{2}
@@ -88,7 +87,6 @@ func FuzzRedisReply(f *testing.F) {
 // What is read without the answer is what is read with it, and what is damaged is neither
 // absent nor a record.
 func TestRedisRecords(t *testing.T) {
-	t.Parallel()
 	h, err := NewClaim(store.Claim{Owner: [16]byte{1}, Fingerprint: [32]byte{2}, Hold: true, HoldEnds: true, Lease: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	claimed := map[string]string{"m": string(h.Encode()), "s:charge": "paid", "s:": "nameless", "w": ""}
@@ -169,7 +167,6 @@ func TestRedisRecords(t *testing.T) {
 // A claim's note and label are read as they were written, wherever there was room for them. Notes
 // that are damaged are no reason to refuse a record.
 func TestRedisNotes(t *testing.T) {
-	t.Parallel()
 	h, err := NewClaim(store.Claim{Owner: [16]byte{1}, Lease: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
 	for _, size := range []int{0, 1, 17, 42, MaxNote} {
@@ -225,7 +222,6 @@ func TestRedisNotes(t *testing.T) {
 // The stored form is shared by all processes of all versions that use a server: it
 // changes with its version number only.
 func TestRedisHeaderForm(t *testing.T) {
-	t.Parallel()
 	h := Header{
 		State: store.Claimed, Flags: flagHold, Attempt: 0x01020304,
 		Lease: 0x05060708 * time.Millisecond, Lifetime: 0x090a0b0c0d * time.Millisecond,
@@ -260,7 +256,6 @@ func TestRedisHeaderForm(t *testing.T) {
 }
 
 func TestRedisHeaderRoundsUp(t *testing.T) {
-	t.Parallel()
 	h, err := NewClaim(store.Claim{Owner: [16]byte{1}, Lease: 1, Retention: time.Millisecond + 1})
 	require.NoError(t, err)
 	require.Equal(t, time.Millisecond, h.Lease)
@@ -270,7 +265,6 @@ func TestRedisHeaderRoundsUp(t *testing.T) {
 // A clock of the server that is set back makes records live longer. It must not make a
 // lease longer than it was, nor end it: a live claim would be taken over.
 func TestRedisHeaderClockSetBack(t *testing.T) {
-	t.Parallel()
 	h := Header{State: store.Claimed, Attempt: 1, Lease: time.Minute, Lifetime: time.Hour}
 	r := h.record(2 * time.Hour)
 	require.Equal(t, time.Minute, r.Lease)

@@ -14,7 +14,6 @@ import (
 // Every call is one script on one key, and the source that a server is given when it does
 // not know the digest is the source of that digest.
 func TestRedisCalls(t *testing.T) {
-	t.Parallel()
 	owner, answer := [16]byte{1}, Answer{201, []byte("answer"), time.Minute}
 	claim, err := NewClaim(store.Claim{Owner: owner, Lease: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
@@ -57,7 +56,6 @@ func TestRedisCalls(t *testing.T) {
 }
 
 func TestRedisCheckReadsInfo(t *testing.T) {
-	t.Parallel()
 	for version, ok := range map[string]bool{
 		"6.2.0": true, "6.2.14": true, "7.0.15": true, "8.0.1": true, "10.1.0": true,
 		"6.0.16": false, "5.0.7": false, "": false, "unstable": false,
@@ -79,7 +77,6 @@ func TestRedisCheckReadsInfo(t *testing.T) {
 }
 
 func TestRedisDialAddr(t *testing.T) {
-	t.Parallel()
 	for addr, want := range map[string]string{
 		"127.0.0.1:6379": "127.0.0.1:6379", "redis.local:6379": "redis.local:6379",
 		"::1:6379": "[::1]:6379", "[::1]:6379": "[::1]:6379", "nonsense": "nonsense", "": "",

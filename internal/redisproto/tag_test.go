@@ -11,7 +11,6 @@ import (
 
 // Tags are read as they were written, each once. What scripts append to them is none.
 func TestStoredTags(t *testing.T) {
-	t.Parallel()
 	a, b := store.Tag{1}, store.Tag{2, 15: 3}
 	stored := string(joinTags([]store.Tag{a, b, a}))
 	require.Len(t, stored, 32)
@@ -22,7 +21,6 @@ func TestStoredTags(t *testing.T) {
 
 // A reply that is not what the script returns is no result.
 func TestRepliesAboutTags(t *testing.T) {
-	t.Parallel()
 	tag := store.Tag{1}
 	r, err := ParseResult([]any{int64(2), int64(1500), string(tag[:])})
 	require.NoError(t, err)

@@ -63,7 +63,6 @@ func listed(t testing.TB) (s *redisstore.Store, queries []store.Query, sent *cou
 // A cursor that the store has not made for the query, or that would cost the server much, is refused
 // before anything is sent.
 func TestRedisRefusesForgedCursors(t *testing.T) {
-	t.Parallel()
 	s, queries, sent := listed(t)
 	for _, q := range queries {
 		mark, _, _ := strings.Cut(q.Cursor, ".")
@@ -103,7 +102,6 @@ func TestRedisRefusesForgedCursors(t *testing.T) {
 
 // A call looks at a bounded number of records, however many keys a cursor has.
 func TestRedisReadsTheKeysOfACursorBitByBit(t *testing.T) {
-	t.Parallel()
 	s, queries, sent := listed(t)
 	q := queries[0]
 	q.Cursor = redisstore.LastCursor(s, &q, slices.Repeat([]string{"key"}, 10_000))
@@ -120,7 +118,6 @@ func TestRedisReadsTheKeysOfACursorBitByBit(t *testing.T) {
 
 // A server that returns everything at once, whatever it is asked for, would make a cursor of everything.
 func TestRedisCursorHasABound(t *testing.T) {
-	t.Parallel()
 	server := miniredis.RunT(t) // returns all names for one SCAN
 	for i := range 10_001 {
 		server.HSet(fmt.Sprint("idem:", i), "x", "y")

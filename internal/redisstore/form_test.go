@@ -96,7 +96,6 @@ func (s formServer) put(t *testing.T, stored []byte) {
 }
 
 func TestStoredFormOfARecord(t *testing.T) {
-	t.Parallel()
 	owner := formClaim.Owner
 	look := func(s formServer) (store.Record, error) { return s.GetAnswer(t.Context(), "key") }
 	of := func(name string, hold bool, change func(s formServer) error, tags ...store.Tag) formtest.Case {
@@ -164,7 +163,6 @@ func TestStoredFormOfARecord(t *testing.T) {
 }
 
 func TestStoredFormOfARedisCursor(t *testing.T) {
-	t.Parallel()
 	s := newFormServer(t)
 	q := store.Query{States: []store.State{store.Held}, Label: "POST /charges"}
 	formtest.Check(t, "cursor", 1, formtest.Case{

@@ -18,7 +18,6 @@ type uncomparable struct {
 }
 
 func TestRedisStoresAreTheSame(t *testing.T) {
-	t.Parallel()
 	client := func(context bool) redis.UniversalClient {
 		c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ContextTimeoutEnabled: context})
 		t.Cleanup(func() { _ = c.Close() })

@@ -20,7 +20,6 @@ func TestManyNamesCostNoMoreThanTheyAreLong(t *testing.T) {
 	if race.Enabled {
 		t.Skip("one answer after the other: there is nothing to detect")
 	}
-	t.Parallel()
 	const n, most = 50_000, 25 * time.Second // they take a tenth of a second, and on a busy machine several
 	names, list := make([]string, n), ""
 	fields := make([]answer.Field, n)

@@ -31,7 +31,6 @@ func outside(next http.Handler) http.Handler {
 }
 
 func TestFieldsOfTheAnswerAreReplayed(t *testing.T) {
-	t.Parallel()
 	fields := http.Header{
 		"Etag":            {`"v1"`},
 		"Link":            {"</a>; rel=next", "</b>; rel=prev"},
@@ -59,7 +58,6 @@ func TestFieldsOfTheAnswerAreReplayed(t *testing.T) {
 
 // An answer can have more fields than any handler sets.
 func TestAnswerWithManyFieldsIsReplayed(t *testing.T) {
-	t.Parallel()
 	twice(t, func(h http.Handler) *guardtest.Server { return guardtest.ServeRecorder(t, h) }, func(w http.ResponseWriter, _ *http.Request) {
 		for i := range 700 {
 			w.Header().Set("X-"+strconv.Itoa(i), "1")
@@ -72,7 +70,6 @@ func TestAnswerWithManyFieldsIsReplayed(t *testing.T) {
 // Fields of outer handlers belong to the request that is answered and not to the recorded
 // one, and appear once.
 func TestFieldsOfOuterHandlersAreFresh(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		h := &guardtest.Counter{}
 		s := serve(outside(record(h)))
@@ -92,7 +89,6 @@ func TestFieldsOfOuterHandlersAreFresh(t *testing.T) {
 }
 
 func TestHandlerChangesFieldsOfOuterHandlers(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			w.Header().Add("Vary", "Accept")
@@ -117,7 +113,6 @@ func TestHandlerChangesFieldsOfOuterHandlers(t *testing.T) {
 // What a handler adds to a field of an outer handler is added to the value that the outer
 // handler has for each answer, and not to the one that was recorded.
 func TestAddedValuesFollowThoseOfOuterHandlers(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		for _, flush := range []bool{false, true} {
 			h := record(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -144,7 +139,6 @@ func TestAddedValuesFollowThoseOfOuterHandlers(t *testing.T) {
 // A Connection field names a field that the handler has added to. The first answer has all of its
 // values, and a replay has only those of the outer handler.
 func TestAddedValuesOfANominatedFieldAreNotReplayed(t *testing.T) {
-	t.Parallel()
 	h := record(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Connection", "X-Hop")
 		w.Header().Add("X-Hop", "inside")
@@ -163,7 +157,6 @@ func TestAddedValuesOfANominatedFieldAreNotReplayed(t *testing.T) {
 // httputil.ReverseProxy clears the header after each informational answer. That is not a wish
 // to remove what outer handlers have set.
 func TestClearingAfterAnInformationalAnswerRemovesNothing(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			w.Header().Add("Link", "</style.css>; rel=preload")
@@ -187,7 +180,6 @@ func TestClearingAfterAnInformationalAnswerRemovesNothing(t *testing.T) {
 // Fields that describe the connection or the moment, or give rights, are for the client that
 // caused the run alone.
 func TestFieldsThatAreNotReplayed(t *testing.T) {
-	t.Parallel()
 	fields := map[string]string{
 		"Set-Cookie":          "session=secret",
 		"Set-Cookie2":         "session=secret",
@@ -257,7 +249,6 @@ func TestFieldsThatAreNotReplayed(t *testing.T) {
 }
 
 func TestSuppressedFieldsStaySuppressed(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			w.Header()["Date"] = nil

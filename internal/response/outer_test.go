@@ -28,7 +28,6 @@ func (w *through) WriteHeader(status int) {
 // What is written through an outer handler during the run is in the first answer, and what outer handlers set before a
 // replay stands in it.
 func TestOuterHandlersMayWriteDuringTheRun(t *testing.T) {
-	t.Parallel()
 	for name, c := range map[string]struct {
 		before       func(outer http.Header, request string)
 		during       func(outer, inner http.Header)
@@ -97,7 +96,6 @@ func TestOuterHandlersMayWriteDuringTheRun(t *testing.T) {
 	} {
 		for _, informed := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
-				t.Parallel()
 				var outer http.Header
 				requests := 0
 				h := record(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -135,7 +133,6 @@ func TestOuterHandlersMayWriteDuringTheRun(t *testing.T) {
 
 // A trailer of an outer handler is sent once, fresh on each answer, and is no handler's.
 func TestPrefixedTrailersOfOuterHandlersAreFresh(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		requests := 0
 		h := record(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

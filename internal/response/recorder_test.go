@@ -23,7 +23,6 @@ func recorder(limit int64) (*response.Recorder, *httptest.ResponseRecorder) {
 }
 
 func TestRecorderKeepsTheAnswerBack(t *testing.T) {
-	t.Parallel()
 	rec, client := recorder(100)
 	require.Zero(t, rec.Status())
 	rec.Header().Set("X-State", "done")
@@ -45,7 +44,6 @@ func TestRecorderKeepsTheAnswerBack(t *testing.T) {
 }
 
 func TestSilentHandlerAnswers200OnlyIfItReturns(t *testing.T) {
-	t.Parallel()
 	for returned, status := range map[bool]int{true: http.StatusOK, false: 0} {
 		rec, _ := recorder(100)
 		rec.Close(returned)
@@ -61,7 +59,6 @@ func (w *witness) HeadLeaves() {}
 
 // What a silent handler writes after its return is noticed, and told once.
 func TestLateWriteIsNoticed(t *testing.T) {
-	t.Parallel()
 	writes := map[string]func(*response.Recorder){
 		"WriteHeader": func(rec *response.Recorder) { rec.WriteHeader(http.StatusCreated) },
 		"Write":       func(rec *response.Recorder) { _, _ = rec.Write([]byte("late")) },
@@ -87,10 +84,8 @@ func TestLateWriteIsNoticed(t *testing.T) {
 // An answer is short if the handler wrote less than it declared, whether or not the bytes
 // are out or kept.
 func TestShortAnswer(t *testing.T) {
-	t.Parallel()
 	for name, limit := range map[string]int64{"kept": 100, "too large": 4} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			rec, _ := recorder(limit)
 			require.False(t, rec.Short())
 			rec.Header().Set("Content-Length", "5")
@@ -105,7 +100,6 @@ func TestShortAnswer(t *testing.T) {
 }
 
 func TestAnswerThatIsTooLargeIsNotKept(t *testing.T) {
-	t.Parallel()
 	rec, client := recorder(3)
 	rec.Header().Set("Location", "/charges/1")
 	rec.Header().Set("X-State", "done")
@@ -126,7 +120,6 @@ func TestAnswerThatIsTooLargeIsNotKept(t *testing.T) {
 // those of a service behind it, however they are spelled, in the header, in an informational answer or
 // in the trailer: the client does not get them, and neither has the record.
 func TestFieldsOfTheCallerAreNoneOfTheHandlers(t *testing.T) {
-	t.Parallel()
 	pass := map[string]func(w http.ResponseWriter){
 		"nothing": func(http.ResponseWriter) {},
 		"set": func(w http.ResponseWriter) {
@@ -205,7 +198,6 @@ func (w *seenHeaders) WriteHeader(status int) {
 func (w *seenHeaders) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func TestRecordedFieldsAreSorted(t *testing.T) {
-	t.Parallel()
 	got := response.Recorded(http.Header{"Vary": {"Origin", "Accept"}, "Set-Cookie": {"a=b"}, "Etag": {`"1"`}, "Content-Length": {"5"}, "X-Own": {"1"}, "X-Key": {"k"}, "X-Ttl": {"1"}},
 		response.Settings{Echo: "X-Key", Expiry: "X-Ttl", Drop: answer.NamesOf("X-Own")})
 	require.Equal(t, []answer.Field{{Name: "Etag", Values: []string{`"1"`}}, {Name: "Vary", Values: []string{"Origin", "Accept"}}}, got)
@@ -213,7 +205,6 @@ func TestRecordedFieldsAreSorted(t *testing.T) {
 
 // Fields have a limit of their own: they take nothing from that of the body, and a body may be empty.
 func TestFieldsHaveALimitOfTheirOwn(t *testing.T) {
-	t.Parallel()
 	const limit, cost = 100, 32 // for a field, and of its name
 	most := strings.Repeat("x", answer.MaxFields-cost-len("X-Large"))
 	handlers := map[string]func(w http.ResponseWriter, value string){
@@ -240,7 +231,6 @@ func TestFieldsHaveALimitOfTheirOwn(t *testing.T) {
 		for _, body := range []string{"", strings.Repeat("y", limit)} {
 			for _, over := range []bool{false, true} {
 				t.Run(fmt.Sprint(name, ", body of ", len(body), ", over ", over), func(t *testing.T) {
-					t.Parallel()
 					value := most
 					if over {
 						value += "x"
@@ -280,7 +270,6 @@ func TestFieldsHaveALimitOfTheirOwn(t *testing.T) {
 // The Location of an answer that is not kept is the one that a kept answer would have: that of the
 // handler, unless the field is not recorded.
 func TestLocationOfAnAnswerThatIsNotKept(t *testing.T) {
-	t.Parallel()
 	set := func(values ...string) func(h http.Header) {
 		return func(h http.Header) { h["Location"] = values }
 	}
@@ -320,7 +309,6 @@ func TestLocationOfAnAnswerThatIsNotKept(t *testing.T) {
 	for name, c := range cases {
 		for how, end := range ends {
 			t.Run(name+", "+how, func(t *testing.T) {
-				t.Parallel()
 				client := httptest.NewRecorder()
 				if c.outer != nil {
 					client.Header()["Location"] = c.outer

@@ -20,7 +20,6 @@ import (
 // Each event of a stream reaches the client before the handler writes the next one. The
 // replay is the whole stream.
 func TestStreamIsLiveAndReplayedWhole(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		const events = 3
 		seen := make(chan struct{})
@@ -29,9 +28,7 @@ func TestStreamIsLiveAndReplayedWhole(t *testing.T) {
 			c := http.NewResponseController(w)
 			for range events {
 				_, _ = io.WriteString(w, "data: event\n\n")
-				if err := c.Flush(); err != nil {
-					t.Errorf("flush: %v", err)
-				}
+				assert.NoError(t, c.Flush(), "flush")
 				<-seen
 			}
 		}}
@@ -61,7 +58,6 @@ func TestStreamIsLiveAndReplayedWhole(t *testing.T) {
 // With large pieces a write fails first, and with small ones a flush. The handler sees
 // neither.
 func TestStreamIsRecordedWhenTheClientIsGone(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		for _, size := range []int{10, 10_000} {
 			gone := make(chan struct{})
@@ -69,9 +65,7 @@ func TestStreamIsRecordedWhenTheClientIsGone(t *testing.T) {
 				for i := range 50 {
 					_, err := w.Write(make([]byte, size))
 					err = errors.Join(err, http.NewResponseController(w).Flush())
-					if err != nil {
-						t.Errorf("write %d: %v", i, err)
-					}
+					assert.NoError(t, err, i)
 					if i == 0 {
 						<-gone
 					}
@@ -96,7 +90,6 @@ func TestStreamIsRecordedWhenTheClientIsGone(t *testing.T) {
 // The limit counts the bytes that the handler writes: in one piece, in many, streamed before
 // or after the body has grown too large.
 func TestAnswerAtTheLimit(t *testing.T) {
-	t.Parallel()
 	const limit = 100
 	flush := func(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() }
 	writers := map[string]func(w http.ResponseWriter, body string){
@@ -128,7 +121,6 @@ func TestAnswerAtTheLimit(t *testing.T) {
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		for name, write := range writers {
 			t.Run(name, func(t *testing.T) {
-				t.Parallel()
 				body := "<!DOCTYPE html>" + strings.Repeat("x", limit-len("<!DOCTYPE html>"))
 				h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { write(w, body) })
 				s := serve(&recording{handler: h, limit: limit})
@@ -154,7 +146,6 @@ func TestAnswerAtTheLimit(t *testing.T) {
 // A handler may go on to use the memory of its header. The record has the values that were
 // sent.
 func TestHeaderOfAStreamIsRecordedAsItWasSent(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			state := []string{"begun"}
@@ -187,7 +178,6 @@ func (w delegating) FlushError() error {
 
 // A flush that no writer can do sends nothing, and leaves the answer to the handler.
 func TestFlushThatCannotBeDoneChangesNothing(t *testing.T) {
-	t.Parallel()
 	heldBack := func(w http.ResponseWriter) http.ResponseWriter {
 		rec := started(w, response.Settings{Limit: 100}, nil)
 		require.True(t, rec.HoldBack())
@@ -209,7 +199,6 @@ func TestFlushThatCannotBeDoneChangesNothing(t *testing.T) {
 	}
 	for name, c := range writers {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			client := httptest.NewRecorder()
 			rec := started(c.wrap(client), response.Settings{Limit: 100}, nil)
 			err := http.NewResponseController(rec).Flush()
@@ -236,7 +225,6 @@ func TestFlushThatCannotBeDoneChangesNothing(t *testing.T) {
 // Behind a TimeoutHandler nothing can be asked of the connection. The handler hears of it, and its
 // answer is the one that it gives afterwards.
 func TestAbilitiesThatAreMissingBehindATimeoutHandler(t *testing.T) {
-	t.Parallel()
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec := new(response.Recorder)
 		rec.Init(w, r.Method, response.Settings{Limit: 100}, nil)
@@ -261,7 +249,6 @@ func TestAbilitiesThatAreMissingBehindATimeoutHandler(t *testing.T) {
 
 // A Tap sees the header that a flush sends, also where the writer that flushes is behind others.
 func TestTapSeesAFlushBehindUnwrap(t *testing.T) {
-	t.Parallel()
 	client := httptest.NewRecorder()
 	tap := response.NewTap(outward{client})
 	require.NoError(t, http.NewResponseController(tap.Writer()).Flush())

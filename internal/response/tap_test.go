@@ -17,7 +17,6 @@ import (
 // The writer of a Tap can flush and be hijacked where the writer behind it can, and nowhere else. The
 // rest it has always, and says so where nobody behind it can.
 func TestTapHasTheAbilitiesOfTheWriter(t *testing.T) {
-	t.Parallel()
 	type (
 		bare    struct{ http.ResponseWriter }
 		flushes struct {
@@ -73,7 +72,6 @@ type closeNotifier interface{ CloseNotify() <-chan bool }
 // The writer of a Tap has all that a writer of net/http has, and an answer through a Tap is framed as
 // without it, also where the handler lets the writer copy.
 func TestTapChangesNoAnswerOfAServer(t *testing.T) {
-	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, bytes.Repeat([]byte("x"), 1000), 0o600))
 	type abilities []func(http.ResponseWriter) bool
@@ -83,7 +81,6 @@ func TestTapChangesNoAnswerOfAServer(t *testing.T) {
 		"HTTP/2.0": append(abilities{is[http.Pusher]}, always...),
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			var taps []*Tap
 			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Query().Has("tap") {
@@ -143,7 +140,6 @@ func TestTapChangesNoAnswerOfAServer(t *testing.T) {
 // A flush that comes past the Flush of the writer behind, because only one further behind has it, is
 // seen: an empty 200 goes out with it.
 func TestTapSeesAFlush(t *testing.T) {
-	t.Parallel()
 	type unwrapped struct{ http.ResponseWriter }
 	for name, tt := range map[string]struct {
 		behind http.ResponseWriter
@@ -175,7 +171,6 @@ func (*brokenFlusher) FlushError() error { return io.ErrClosedPipe }
 // Through a Tap that keeps fields, they go out as the guard has set them or left them out, whatever the
 // handler does.
 func TestTapKeepsFields(t *testing.T) {
-	t.Parallel()
 	writes := map[string]func(w http.ResponseWriter){
 		"nothing":     func(http.ResponseWriter) {},
 		"WriteHeader": func(w http.ResponseWriter) { w.WriteHeader(http.StatusCreated) },

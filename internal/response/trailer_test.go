@@ -15,7 +15,6 @@ import (
 )
 
 func TestTrailersAreReplayed(t *testing.T) {
-	t.Parallel()
 	want := http.Header{"X-Checksum": {"123"}, "X-Cost": {"1", "2"}}
 	handlers := map[string]http.HandlerFunc{
 		"announced": func(w http.ResponseWriter, _ *http.Request) {
@@ -48,7 +47,6 @@ func TestTrailersAreReplayed(t *testing.T) {
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		for name, h := range handlers {
 			t.Run(name, func(t *testing.T) {
-				t.Parallel()
 				first, again := twice(t, serve, h)
 				for _, got := range []guardtest.Reply{first, again} {
 					require.Equal(t, want, got.Trailer)
@@ -63,7 +61,6 @@ func TestTrailersAreReplayed(t *testing.T) {
 // net/http sends a field that is set before the header is written and announced for the trailer in
 // both. The answer and its replay do the same, and each place has the value of its moment.
 func TestTrailersThatAreInTheHeaderToo(t *testing.T) {
-	t.Parallel()
 	handlers := map[string]http.HandlerFunc{
 		"left alone": func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "body")
@@ -87,7 +84,6 @@ func TestTrailersThatAreInTheHeaderToo(t *testing.T) {
 		for name, h := range handlers {
 			for _, flush := range []bool{false, true} {
 				t.Run(name+", flushed "+strconv.FormatBool(flush), func(t *testing.T) {
-					t.Parallel()
 					whole := func(w http.ResponseWriter, r *http.Request) {
 						w.Header().Set("Trailer", "X-Checksum, X-Cost")
 						w.Header().Set("X-Checksum", "early")
@@ -117,7 +113,6 @@ func TestTrailersThatAreInTheHeaderToo(t *testing.T) {
 
 // A route judges the values of the trailer, and those of the header where the trailer has none.
 func TestHeaderIsJudgedWithTheTrailer(t *testing.T) {
-	t.Parallel()
 	rec := started(make(headerWriter), response.Settings{Limit: 1 << 10, Judged: true}, nil)
 	rec.Header().Set("Trailer", "X-Changed, X-Removed")
 	rec.Header().Set("X-Changed", "early")
@@ -132,7 +127,6 @@ func TestHeaderIsJudgedWithTheTrailer(t *testing.T) {
 
 // A trailer is no way around what a header may not repeat.
 func TestTrailersThatAreNotReplayed(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		for _, flush := range []bool{false, true} {
 			h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -164,7 +158,6 @@ func TestTrailersThatAreNotReplayed(t *testing.T) {
 // First answers and replays alike get the trailer of an outer handler, for example a server
 // timing.
 func TestTrailersOfOuterHandlersAreFresh(t *testing.T) {
-	t.Parallel()
 	handlers := map[string]http.HandlerFunc{
 		"plain": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "body") },
 		"with a trailer": func(w http.ResponseWriter, _ *http.Request) {
@@ -182,7 +175,6 @@ func TestTrailersOfOuterHandlersAreFresh(t *testing.T) {
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		for name, h := range handlers {
 			t.Run(name, func(t *testing.T) {
-				t.Parallel()
 				guarded := record(h)
 				var requests atomic.Int64
 				s := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -207,7 +199,6 @@ func TestTrailersOfOuterHandlersAreFresh(t *testing.T) {
 // Over HTTP/1.1, net/http sends no trailer behind a length that the handler has declared. A replay
 // has none then either, be it the handler's or that of an outer one.
 func TestTrailersBehindADeclaredLength(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		for name, set := range map[string]func(h http.Header){
 			"announced":       func(h http.Header) { h.Set("X-Checksum", "123") },

@@ -46,7 +46,6 @@ func settingFields(h http.Handler) http.Handler {
 }
 
 func TestValuesAreThoseOfWriteHeader(t *testing.T) {
-	t.Parallel()
 	write := func(w http.ResponseWriter) {
 		h := w.Header()
 		h["Content-Type"] = []string{"text/plain"}
@@ -79,7 +78,6 @@ func TestValuesAreThoseOfWriteHeader(t *testing.T) {
 	}
 	for name, h := range handlers {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 				bare := serve(settingFields(changing(h))).Do(t, guardtest.Call{})
 				s := serve(settingFields(record(changing(h))))
@@ -98,7 +96,6 @@ func TestValuesAreThoseOfWriteHeader(t *testing.T) {
 
 // A recorder whose handler has returned, and whose header its goroutines go on to change.
 func TestValuesAfterTheHandlerHasReturned(t *testing.T) {
-	t.Parallel()
 	for _, flushed := range []bool{false, true} {
 		outer := make(headerWriter)
 		rec := started(outer, response.Settings{Limit: 1 << 10, Judged: true}, nil)
@@ -137,7 +134,6 @@ func TestValuesAfterTheHandlerHasReturned(t *testing.T) {
 // What the answer has is found under its name, be it recorded, left out of the record, removed or set by
 // outer handlers.
 func TestGetFindsTheFieldsOfTheAnswer(t *testing.T) {
-	t.Parallel()
 	outer := headerWriter{"Vary": {"Origin"}, "X-Outer": {"outer"}, "X-Removed": {"outer"}}
 	rec := started(outer, response.Settings{Limit: 1 << 10}, nil)
 	h := rec.Header()
@@ -178,7 +174,6 @@ func (w changingWriter) WriteHeader(status int) {
 // Of an answer that is too large, the Location is recorded that was written, whatever the handler and
 // outer handlers have made of it since.
 func TestLocationOfALargeAnswerIsTheOneThatWasWritten(t *testing.T) {
-	t.Parallel()
 	for _, outer := range []headerWriter{{}, {"Location": {"/outer"}}} {
 		rec := started(changingWriter{outer}, response.Settings{Limit: 64}, nil)
 		rec.Header().Set("Location", "/charges/1")
@@ -197,8 +192,7 @@ func TestLocationOfALargeAnswerIsTheOneThatWasWritten(t *testing.T) {
 // What outer handlers make of the values, before the end of the answer or before the answer, is not
 // recorded, and the handler does not see it.
 func TestOuterHandlersChangeTheirOwnValues(t *testing.T) {
-	t.Parallel()
-	for name, begin := range map[string]func(w http.ResponseWriter){
+	guardtest.Each(t, map[string]func(w http.ResponseWriter){
 		"flushed": func(w http.ResponseWriter) {
 			w.WriteHeader(http.StatusCreated)
 			_ = http.NewResponseController(w).Flush()
@@ -212,30 +206,27 @@ func TestOuterHandlersChangeTheirOwnValues(t *testing.T) {
 			w.WriteHeader(http.StatusCreated)
 			_ = http.NewResponseController(w).Flush()
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			guarded := record(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				w.Header()["X-Tag"] = []string{"one"}
-				w.Header()["Content-Type"] = []string{"text/plain"}
-				begin(w)
-				if got := w.Header()["X-Tag"][0]; got != "one" {
-					t.Errorf("the handler finds %q", got)
-				}
-				_, _ = io.WriteString(w, "body")
-			}))
-			outer := true
-			s := guardtest.ServeHTTP1(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if outer {
-					w = changingWriter{w}
-				}
-				guarded.ServeHTTP(w, r)
-			}))
-			require.Equal(t, "one; outside", s.Do(t, guardtest.Call{}).Header.Get("X-Tag"))
-			outer = false
-			again := s.Do(t, guardtest.Call{})
-			require.True(t, again.Replayed())
-			require.Equal(t, "one", again.Header.Get("X-Tag"))
-		})
-	}
+	}, func(t *testing.T, begin func(w http.ResponseWriter)) {
+		guarded := record(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header()["X-Tag"] = []string{"one"}
+			w.Header()["Content-Type"] = []string{"text/plain"}
+			begin(w)
+			if got := w.Header()["X-Tag"][0]; got != "one" {
+				t.Errorf("the handler finds %q", got)
+			}
+			_, _ = io.WriteString(w, "body")
+		}))
+		outer := true
+		s := guardtest.ServeHTTP1(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if outer {
+				w = changingWriter{w}
+			}
+			guarded.ServeHTTP(w, r)
+		}))
+		require.Equal(t, "one; outside", s.Do(t, guardtest.Call{}).Header.Get("X-Tag"))
+		outer = false
+		again := s.Do(t, guardtest.Call{})
+		require.True(t, again.Replayed())
+		require.Equal(t, "one", again.Header.Get("X-Tag"))
+	})
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency/internal/guardtest"
@@ -20,7 +21,6 @@ import (
 // The client must not be able to tell whether the handler writes to a Recorder, neither from
 // the first answer nor from the replay.
 func TestAnswerIsThatOfTheBareHandler(t *testing.T) {
-	t.Parallel()
 	handlers := map[string]http.HandlerFunc{
 		"nothing":     func(http.ResponseWriter, *http.Request) {},
 		"status only": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) },
@@ -102,7 +102,6 @@ func TestAnswerIsThatOfTheBareHandler(t *testing.T) {
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		for name, h := range handlers {
 			t.Run(name, func(t *testing.T) {
-				t.Parallel()
 				first, _ := twice(t, serve, h)
 				s := serve(h)
 				if !s.Real() {
@@ -141,7 +140,6 @@ func ofManyLengths() map[string]http.HandlerFunc {
 
 // First answers and replays have a length where the bare answer has one.
 func TestLengthIsThatOfTheBareAnswer(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		handlers := ofManyLengths()
 		for _, length := range []int{5, 10_000} {
@@ -167,7 +165,6 @@ func TestLengthIsThatOfTheBareAnswer(t *testing.T) {
 
 // What an outer handler writes behind an answer reaches the client, and behind a replay too.
 func TestOuterHandlerAddsToTheBody(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		for name, h := range ofManyLengths() {
 			signed := func(next http.Handler) http.Handler {
@@ -188,7 +185,6 @@ func TestOuterHandlerAddsToTheBody(t *testing.T) {
 }
 
 func TestMistakesOfTheHandlerAreErrors(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		for _, status := range []int{http.StatusNoContent, http.StatusNotModified} {
 			var errs []error
@@ -217,7 +213,6 @@ func TestMistakesOfTheHandlerAreErrors(t *testing.T) {
 }
 
 func TestInvalidStatusPanicsAsInNetHTTP(t *testing.T) {
-	t.Parallel()
 	for _, status := range []int{-1, 0, 99, 1000} {
 		want := guardtest.PanicOf(func() { httptest.NewRecorder().WriteHeader(status) })
 		require.NotNil(t, want)
@@ -235,7 +230,6 @@ func TestInvalidStatusPanicsAsInNetHTTP(t *testing.T) {
 
 // With 204 a length promises nothing, and HTTP/1.1 servers do not mind it.
 func TestLengthOfNoContentIsNoPromise(t *testing.T) {
-	t.Parallel()
 	twice(t, func(h http.Handler) *guardtest.Server { return guardtest.ServeHTTP1(t, h) }, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "5")
 		w.WriteHeader(http.StatusNoContent)
@@ -243,15 +237,13 @@ func TestLengthOfNoContentIsNoPromise(t *testing.T) {
 }
 
 func TestHeadHasTheHeaderAndNoBody(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			w.Header().Set("Content-Length", "2000000") // over the limit, but nothing is kept
 			w.Header().Set("Content-Type", "text/plain")
 			n, err := io.WriteString(w, "body")
-			if n != 4 || err != nil {
-				t.Errorf("wrote %d, %v", n, err)
-			}
+			assert.Equal(t, 4, n)
+			assert.NoError(t, err)
 		}}
 		s := serve(record(h))
 		c := guardtest.Call{Method: http.MethodHead, Key: "k", NoBody: true}
@@ -269,7 +261,6 @@ func TestHeadHasTheHeaderAndNoBody(t *testing.T) {
 }
 
 func TestInformationalAnswersPassAndDoNotCount(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			w.Header().Set("X-Both", "1") // in the hint and in the answer
@@ -295,9 +286,7 @@ func TestInformationalAnswersPassAndDoNotCount(t *testing.T) {
 			Got1xxResponse: func(code int, header textproto.MIMEHeader) error {
 				mu.Lock()
 				defer mu.Unlock()
-				if code != http.StatusEarlyHints {
-					t.Errorf("informational status %d", code)
-				}
+				assert.Equal(t, http.StatusEarlyHints, code, "informational status %d", code)
 				hints = append(hints, header)
 				return nil
 			},
@@ -323,7 +312,6 @@ func TestInformationalAnswersPassAndDoNotCount(t *testing.T) {
 
 // For net/http in HTTP/1, 101 ends the header. Nothing can be made of it behind a guard.
 func TestSwitchIsAnAnswer(t *testing.T) {
-	t.Parallel()
 	for _, serve := range []func(http.Handler) *guardtest.Server{
 		func(h http.Handler) *guardtest.Server { return guardtest.ServeRecorder(t, h) },
 		func(h http.Handler) *guardtest.Server { return guardtest.ServeHTTP1(t, h) },
@@ -337,7 +325,6 @@ func TestSwitchIsAnAnswer(t *testing.T) {
 }
 
 func TestHijackIsRefusedAndTheRunRecorded(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		first, _ := twice(t, serve, func(w http.ResponseWriter, _ *http.Request) {
 			for _, hijack := range []func() error{
@@ -361,7 +348,6 @@ func TestHijackIsRefusedAndTheRunRecorded(t *testing.T) {
 }
 
 func TestDeadlinesReachTheConnection(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			c := http.NewResponseController(w)
@@ -388,7 +374,6 @@ func TestDeadlinesReachTheConnection(t *testing.T) {
 // A goroutine that the handler has left behind gets errors. The answer stays what it was when
 // the handler returned. The race detector watches.
 func TestWriteAfterReturnIsAnError(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		stray := make(chan error, 4)
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {

@@ -8,7 +8,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/stretchr/testify/require"
+	"example.com/idempotency/internal/guardtest"
+
 	"google.golang.org/protobuf/proto"
 
 	"example.com/idempotency"
@@ -203,10 +204,7 @@ func first(h map[string][]string, name string) string {
 
 func newGuard(t *testing.T, store idempotency.Store, opts ...idempotency.Option) *idempotency.Guard {
 	t.Helper()
-	guard, err := idempotency.New(store, idempotency.SharedScope, append(opts, quiet)...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = guard.Shutdown(context.Background()) })
-	return guard
+	return guardtest.NewGuardOf(t, store, idempotency.SharedScope, append(opts, quiet)...)
 }
 
 // text is a form of a message that can be compared. That of package prototext is different in each

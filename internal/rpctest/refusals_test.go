@@ -208,8 +208,7 @@ func TestHeldKey(t *testing.T) {
 			require.Equal(t, 1, b.ran(name), name)
 		}
 		// An operator has looked it up.
-		info, err := guard.Lookup(t.Context(), idempotency.Key{Scope: "acme", Value: "code-13"})
-		require.NoError(t, err)
+		info := guardtest.Lookup(t, guard, idempotency.Key{Scope: "acme", Value: "code-13"})
 		body, err := answerOf(&bankv1.PayResponse{Id: "made by hand"}, nil)
 		require.NoError(t, err)
 		require.NoError(t, guard.Resolve(t.Context(), idempotency.Key{Scope: "acme", Value: "code-13"}, info.Seen(),

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"example.com/idempotency/internal/pagetest"
+
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency/event"
@@ -25,7 +28,6 @@ without each of its rows. Another one keeps this page: ` + "`go test ./internal/
 `
 
 func TestDocs(t *testing.T) {
-	t.Parallel()
 	var b strings.Builder
 	b.WriteString(head)
 	section(&b, "What the end of a run means", "The outcome of a run whose code has returned or panicked.", Judge, func(j Judgement) string {
@@ -86,11 +88,8 @@ func TestDocs(t *testing.T) {
 	if *write {
 		require.NoError(t, os.WriteFile(docs, []byte(b.String()), 0o600))
 	}
-	got, err := os.ReadFile(docs)
-	require.NoError(t, err)
-	if b.String() != string(got) {
-		t.Error("docs/reference/rules.md does not have these tables: go test ./internal/rules -run Docs -write")
-	}
+	got := pagetest.File(t, docs)
+	assert.Equal(t, string(got), b.String(), "docs/reference/rules.md does not have these tables: go test ./internal/rules -run Docs -write")
 }
 
 func section[F fact, R any](b *strings.Builder, title, what string, table *Table[F, R], name func(R) string) {

@@ -264,7 +264,6 @@ func TestDecided(t *testing.T) {
 }
 
 func TestSays(t *testing.T) {
-	t.Parallel()
 	for o, want := range map[event.Outcome]Deciding{
 		0: SaysNothing, event.Final: SaysFinal, event.NotExecuted: SaysNotExecuted, event.Unknown: SaysNothing, event.Resume: SaysResume,
 		event.Resume + 1: SaysNothing,
@@ -337,7 +336,6 @@ func TestClient(t *testing.T) {
 }
 
 func TestOvertook(t *testing.T) {
-	t.Parallel()
 	for _, c := range problem.Codes() {
 		got := Overtook(c)
 		require.NotEqual(t, problem.StoreUnavailable, got, "it would say that this request has done nothing")
@@ -349,7 +347,6 @@ func TestOvertook(t *testing.T) {
 }
 
 func TestRefusalBehind(t *testing.T) {
-	t.Parallel()
 	for _, c := range append(problem.Codes(), "of-somebody-else", "") {
 		for status := 100; status <= 599; status++ {
 			want := problem.Code("")
@@ -362,7 +359,6 @@ func TestRefusalBehind(t *testing.T) {
 }
 
 func TestMessageOf(t *testing.T) {
-	t.Parallel()
 	for _, c := range problem.Codes() {
 		m := MessageOf(c)
 		require.Equal(t, c.NotRun() || c.Undone(), m == GuardIdle, c)
@@ -374,7 +370,6 @@ func TestMessageOf(t *testing.T) {
 }
 
 func TestTold(t *testing.T) {
-	t.Parallel()
 	for _, code := range []problem.Code{problem.RolledBack, problem.CannotCommit} {
 		require.Equal(t, code, Told(Undone, code))
 		require.Equal(t, problem.NoAnswer, Told(Open, code))
@@ -383,7 +378,6 @@ func TestTold(t *testing.T) {
 }
 
 func TestLeft(t *testing.T) {
-	t.Parallel()
 	for l, want := range map[Left]event.Outcome{Definite: event.Final, Undone: event.NotExecuted, Open: event.Unknown, Held: event.Unknown} {
 		require.Equal(t, want, l.Outcome())
 		require.Equal(t, l == Definite || l == Held, l.Lasts())

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -33,7 +34,6 @@ func has[F fact](set, facts F) bool { return set&facts != 0 }
 // result of another.
 func check[F fact, R any](t *testing.T, table *Table[F, R], allowed func(f F, r R) string) {
 	t.Helper()
-	t.Parallel()
 	var seen F
 	for _, c := range table.columns {
 		for _, n := range c.facts {
@@ -50,9 +50,7 @@ func check[F fact, R any](t *testing.T, table *Table[F, R], allowed func(f F, r 
 				break
 			}
 		}
-		if why := allowed(f, r); why != "" {
-			t.Errorf("%s: %v: %s", table.describe(f), r, why)
-		}
+		assert.Empty(t, allowed(f, r), "%s: %v", table.describe(f), r)
 	})
 	for i, ok := range used {
 		require.True(t, ok, "no combination gets to row %d: %s", i+1, table.rows[i].why)
@@ -64,15 +62,11 @@ func check[F fact, R any](t *testing.T, table *Table[F, R], allowed func(f F, r 
 	}
 	last := len(table.rows) - 1
 	for i, row := range table.rows {
-		if i < last && !noticed(slices.Delete(slices.Clone(table.rows), i, i+1)) {
-			t.Errorf("the guarantee does not need row %d: %s", i+1, row.why)
-		}
+		assert.False(t, i < last && !noticed(slices.Delete(slices.Clone(table.rows), i, i+1)), "the guarantee does not need row %d: %s", i+1, row.why)
 		for _, other := range table.rows {
 			rows := slices.Clone(table.rows)
 			rows[i].then = other.then
-			if !reflect.DeepEqual(row.then, other.then) && !noticed(rows) {
-				t.Errorf("the guarantee allows %v in row %d: %s", other.then, i+1, row.why)
-			}
+			assert.False(t, !reflect.DeepEqual(row.then, other.then) && !noticed(rows), "the guarantee allows %v in row %d: %s", other.then, i+1, row.why)
 		}
 	}
 }

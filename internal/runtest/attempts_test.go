@@ -24,7 +24,6 @@ func failing(status *int) *guardtest.Counter {
 
 // A run that fails each time stops to be repeated, until somebody has looked.
 func TestLastAttemptIsHeld(t *testing.T) {
-	t.Parallel()
 	stores := map[string]func() (idempotency.Store, []idempotency.Option){
 		"plain": func() (idempotency.Store, []idempotency.Option) { return idempotency.NewMemoryStore(), nil },
 		"transaction": func() (idempotency.Store, []idempotency.Option) {
@@ -33,7 +32,6 @@ func TestLastAttemptIsHeld(t *testing.T) {
 	}
 	for name, newStore := range stores {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			status := http.StatusInternalServerError
 			h, events := failing(&status), &guardtest.Events{}
 			store, opts := newStore()
@@ -69,7 +67,6 @@ func TestLastAttemptIsHeld(t *testing.T) {
 // A request that kills its process each time does not kill one after another. While the store
 // cannot be told to hold the key, nothing runs either.
 func TestRequestThatKillsItsProcessIsHeld(t *testing.T) {
-	t.Parallel()
 	for _, away := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			store := idempotency.NewMemoryStore()
@@ -111,7 +108,6 @@ func TestRequestThatKillsItsProcessIsHeld(t *testing.T) {
 
 // A message is a request too.
 func TestLastAttemptOfDo(t *testing.T) {
-	t.Parallel()
 	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.HoldAfter(2)))
 	down := errors.New("down")
 	for _, want := range []error{down, down, idempotency.ErrHeld, idempotency.ErrHeld} {

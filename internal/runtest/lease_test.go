@@ -21,7 +21,6 @@ import (
 // a goroutine that is left over is a failure. Two guards on one store are two processes.
 
 func TestSlowRunIsNeverOvertaken(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		shared := idempotency.NewMemoryStore()
 		slow, eager := guardtest.Answering(10*time.Minute, "slow"), guardtest.Answering(0, "eager")
@@ -45,7 +44,6 @@ func TestSlowRunIsNeverOvertaken(t *testing.T) {
 // A run shorter than a third of the lease costs a claim and a completion and nothing
 // else, then or later.
 func TestFastRunIsNotRenewed(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(guardtest.LeaseTime/3-time.Millisecond, "fast"))
 		p.Do(t, guardtest.Call{Key: "k"})
@@ -56,7 +54,6 @@ func TestFastRunIsNotRenewed(t *testing.T) {
 
 // What a renewal reports that is under way when the run ends no longer matters.
 func TestRunEndsDuringARenewal(t *testing.T) {
-	t.Parallel()
 	for name, f := range map[string]guardtest.Fault{"slow": guardtest.Late(time.Second), "slow and refused": func(context.Context, func() error) error {
 		time.Sleep(time.Second)
 		return store.ErrNotOwner
@@ -76,7 +73,6 @@ func TestRunEndsDuringARenewal(t *testing.T) {
 
 // The process dies: what reaches the store from it ends, and its run never does.
 func TestClaimOfADeadProcessLapses(t *testing.T) {
-	t.Parallel()
 	tests := map[string]struct {
 		dead, next idempotency.Recovery
 		held       bool
@@ -94,8 +90,7 @@ func TestClaimOfADeadProcessLapses(t *testing.T) {
 				idempotency.WithRecovery(tt.dead))
 			attempt := 0
 			next := guardtest.NewProcess(t, shared, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				op, _ := idempotency.FromContext(r.Context())
-				attempt = op.Attempt()
+				attempt = guardtest.Op(r.Context()).Attempt()
 			}), idempotency.WithRecovery(tt.next))
 
 			done := dead.Start(t, guardtest.Call{Key: "k"})
@@ -123,7 +118,6 @@ func TestClaimOfADeadProcessLapses(t *testing.T) {
 // A run that is told to stop may say so with any status. That is no answer to the request,
 // whereas one that went through is.
 func TestRefusalOfACancelledRunIsNotRecorded(t *testing.T) {
-	t.Parallel()
 	for status, want := range map[int]guardtest.Fate{
 		http.StatusConflict: guardtest.RunsNext, http.StatusBadRequest: guardtest.RunsNext, http.StatusServiceUnavailable: guardtest.RunsNext,
 		http.StatusCreated: guardtest.Replays,
@@ -150,7 +144,6 @@ func TestRefusalOfACancelledRunIsNotRecorded(t *testing.T) {
 // A paused owner: nothing reaches the store from it for longer than its lease, and
 // another run takes over. When it wakes up, its client gets what everybody gets.
 func TestPausedOwnerDoesNotShowItsAnswer(t *testing.T) {
-	t.Parallel()
 	pause := func(t *testing.T, second *guardtest.Counter, opts ...idempotency.Option) (owner, other *guardtest.Process, done <-chan guardtest.Reply) {
 		shared := idempotency.NewMemoryStore()
 		asleep := make(chan struct{})
@@ -216,7 +209,6 @@ func TestPausedOwnerDoesNotShowItsAnswer(t *testing.T) {
 // A store that loses a record in the middle of the run (FLUSHALL, a restart without
 // persistence): the effect is recorded afresh, or held afresh.
 func TestRecordThatIsLostDuringTheRunIsMadeAnew(t *testing.T) {
-	t.Parallel()
 	for name, tt := range map[string]struct {
 		status   int
 		recovery idempotency.Recovery
@@ -245,7 +237,6 @@ func TestRecordThatIsLostDuringTheRunIsMadeAnew(t *testing.T) {
 // A client is kept waiting for two seconds and no longer, however many calls it takes to
 // record its answer, and however slow each of them is.
 func TestClientIsAnsweredInTimeByASlowStore(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := guardtest.Answering(time.Second, "done")
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h)
@@ -266,7 +257,6 @@ func TestClientIsAnsweredInTimeByASlowStore(t *testing.T) {
 // Making the record anew takes two calls, and each may fail: it is still one run that is
 // being recorded, and it is not in its own way.
 func TestRecordIsMadeAnewThroughFailures(t *testing.T) {
-	t.Parallel()
 	for name, faults := range map[string]map[string]func(int) guardtest.Fault{
 		"claim refused":         {"claim": guardtest.First(3, guardtest.Refuse)},
 		"claim's reply lost":    {"claim": guardtest.First(3, guardtest.LoseReply)},

@@ -46,7 +46,6 @@ func (c *cached) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // A service that replaces its own cache by a guard, in the three steps of docs/how-to/migrating.md, runs
 // no request twice, whichever steps it comes between.
 func TestMigrationRunsNothingTwice(t *testing.T) {
-	t.Parallel()
 	h := &guardtest.Counter{}
 	old := &cached{kept: make(map[string][]byte)}
 	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore())
@@ -81,7 +80,6 @@ func TestMigrationRunsNothingTwice(t *testing.T) {
 
 // Stripe's rules, as docs/how-to/stripe-rules.md has them.
 func TestRulesOfStripe(t *testing.T) {
-	t.Parallel()
 	status := http.StatusBadRequest
 	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) { w.WriteHeader(status) }}
 	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(),

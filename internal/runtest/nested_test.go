@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -21,14 +22,12 @@ import (
 // Nothing that the inner guard demands refuses a request in the middle of its own run: the
 // handler may have had its effect, and the refusal says that nothing was done.
 func TestGuardInsideAGuardRefusesNothing(t *testing.T) {
-	t.Parallel()
 	for name, opt := range map[string]idempotency.Option{
 		"strict-keys": idempotency.WithStrictKeys(true),
 		"small-body":  idempotency.WithLimits(idempotency.Limits{RequestBody: 1}),
 		"shut-down":   nil,
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			h := &guardtest.Counter{}
 			g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold))
 			inner := g.With(opt).Handler(h)
@@ -59,7 +58,6 @@ func TestGuardInsideAGuardRefusesNothing(t *testing.T) {
 // A run that has ended holds nothing, although its context is still around: what is sent with
 // it later is another request.
 func TestContextOfAnEndedRunIsNotTheRun(t *testing.T) {
-	t.Parallel()
 	var kept context.Context
 	h := &guardtest.Counter{}
 	g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
@@ -79,7 +77,6 @@ func TestContextOfAnEndedRunIsNotTheRun(t *testing.T) {
 // A guard of all routes and another of one of them, of one New or of two: the inner one would
 // find the run of the outer one in flight, and the outer one would record its 409.
 func TestGuardInsideAGuardLetsItsRunPass(t *testing.T) {
-	t.Parallel()
 	store := idempotency.NewMemoryStore()
 	for name, inner := range map[string]func(outer *idempotency.Guard, seen *guardtest.Events) *idempotency.Guard{
 		"same": func(outer *idempotency.Guard, seen *guardtest.Events) *idempotency.Guard {
@@ -90,7 +87,6 @@ func TestGuardInsideAGuardLetsItsRunPass(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			h, seen := &guardtest.Counter{}, &guardtest.Events{}
 			outer := guardtest.NewGuard(t, store)
 			middle := func(next http.Handler) http.Handler { // a run of another key in between
@@ -99,9 +95,7 @@ func TestGuardInsideAGuardLetsItsRunPass(t *testing.T) {
 						next.ServeHTTP(w, r.WithContext(ctx))
 						return 0, nil
 					})
-					if err != nil {
-						t.Error(err)
-					}
+					assert.NoError(t, err)
 				})
 			}
 			s := guardtest.ServeRecorder(t, outer.Handler(middle(inner(outer, seen).Handler(h))))
@@ -149,7 +143,6 @@ func TestGuardInsideAGuardLosesNoSettings(t *testing.T) {
 
 // Two parts of a program that make a store each, of one client and one prefix, have one store.
 func TestGuardInsideAGuardOnAnotherValueOfItsStore(t *testing.T) {
-	t.Parallel()
 	client := guardtest.RedisClient(t, miniredis.RunT(t).Addr())
 	h, seen := &guardtest.Counter{}, &guardtest.Events{}
 	outer := guardtest.NewGuard(t, guardtest.RedisStore(t, client))
@@ -169,7 +162,6 @@ func TestGuardInsideAGuardOnAnotherValueOfItsStore(t *testing.T) {
 
 // Problems of one code and status differ by what they say of their own request.
 func TestRefusalTellsOfItsOwnRequest(t *testing.T) {
-	t.Parallel()
 	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(&guardtest.Counter{}))
 	detail := func(key string) string {
 		got := s.Do(t, guardtest.Call{Key: key})
@@ -183,7 +175,6 @@ func TestRefusalTellsOfItsOwnRequest(t *testing.T) {
 
 // A handler may pass on a field that its client or a service has sent. A success is one, whatever it says.
 func TestSuccessIsAnAnswerWhateverAFieldSays(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
 		for _, code := range append(problem.Codes(), "of-somebody-else") {
 			for _, status := range []int{http.StatusCreated, http.StatusSeeOther} {
@@ -203,7 +194,6 @@ func TestSuccessIsAnAnswerWhateverAFieldSays(t *testing.T) {
 
 // A guard whose run takes a step and streams a redirect has sent that with a mark. The mark counts here.
 func TestMarkedRedirectOfAnotherGuardFreesNoKey(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			w.Header().Set(problem.Header, string(problem.NoAnswer))
@@ -218,7 +208,6 @@ func TestMarkedRedirectOfAnotherGuardFreesNoKey(t *testing.T) {
 // A refusal that the handler passes on from another guard is not an answer. What it is depends
 // on whether the other guard had looked at the key.
 func TestRefusalOfAnotherGuardIsNotAnAnswer(t *testing.T) {
-	t.Parallel()
 	notRun := map[problem.Code]bool{
 		problem.KeyMissing: true, problem.KeyInvalid: true, problem.BodyUnreadable: true, problem.BodyTooLarge: true,
 		problem.FingerprintFailed: true, problem.ScopeUnresolved: true, problem.ShuttingDown: true,

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -25,7 +26,6 @@ import (
 )
 
 func TestStatusDecides(t *testing.T) {
-	t.Parallel()
 	notExecuted := map[int]bool{307: true, 308: true, 401: true, 407: true, 421: true, 425: true, 429: true}
 	gaveUp := map[int]bool{408: true, 499: true} // says a middleware while the work goes on
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
@@ -61,7 +61,6 @@ func TestStatusDecides(t *testing.T) {
 // A recovery inside the guard answers 500, and so does a handler whose encoder fails, after the first byte of an answer.
 // That is the end of a run of unknown outcome. A success behind which a timeout says 504 is one all the same.
 func TestFailureBehindTheFirstByte(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 			first, late, _ := strings.Cut(r.URL.Path[1:], "-")
@@ -90,7 +89,6 @@ func TestFailureBehindTheFirstByte(t *testing.T) {
 
 // 409 with Retry-After is how other libraries say that the first request is still running.
 func TestConflictThatInvitesARetryIsNotAnAnswer(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			w.Header().Set("Retry-After", "1")
@@ -105,7 +103,6 @@ func TestConflictThatInvitesARetryIsNotAnAnswer(t *testing.T) {
 }
 
 func TestHandlerDecides(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
@@ -138,7 +135,6 @@ func TestHandlerDecides(t *testing.T) {
 }
 
 func TestRouteDecides(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
@@ -146,14 +142,11 @@ func TestRouteDecides(t *testing.T) {
 				w.WriteHeader(http.StatusAccepted)
 				w.Header()["X-Path"][0] = "/changed" // and not judged by that
 				if r.URL.Path == "/overridden" {
-					op, _ := idempotency.FromContext(r.Context())
-					op.SetOutcome(idempotency.Final)
+					guardtest.Op(r.Context()).SetOutcome(idempotency.Final)
 				}
 			}}
 			judge := func(status int, header http.Header) idempotency.Outcome {
-				if status != http.StatusAccepted {
-					t.Errorf("judged status %d", status)
-				}
+				assert.Equal(t, http.StatusAccepted, status, "judged status %d", status)
 				switch header.Get("X-Path") {
 				case "/final":
 					return idempotency.Final
@@ -182,12 +175,10 @@ var panics = []any{"a string", errors.New("an error"), http.ErrAbortHandler, 42}
 // A panic is Unknown, whatever the handler has written or said before, and passes
 // through: the value is the same and the stack is still that of the handler.
 func TestPanicPassesThrough(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 		for _, value := range panics {
 			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
-				op, _ := idempotency.FromContext(r.Context())
-				op.SetOutcome(idempotency.Final)
+				guardtest.Op(r.Context()).SetOutcome(idempotency.Final)
 				w.WriteHeader(http.StatusCreated)
 				_, _ = io.WriteString(w, "half an answer")
 				panickingHandler(value)
@@ -215,7 +206,6 @@ func TestPanicPassesThrough(t *testing.T) {
 func panickingHandler(value any) { panic(value) }
 
 func TestRunThatDoesNotReturnIsUnknown(t *testing.T) {
-	t.Parallel()
 	ends := map[string]func(w http.ResponseWriter){
 		"panic":                   func(http.ResponseWriter) { panic("expected by the test") },
 		"abort":                   func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
@@ -229,7 +219,6 @@ func TestRunThatDoesNotReturnIsUnknown(t *testing.T) {
 		guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 			for name, end := range ends {
 				t.Run(name, func(t *testing.T) {
-					t.Parallel()
 					h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) { end(w) }}
 					s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery).Handler(h))
 					_, err := s.Try(t.Context(), guardtest.Call{Key: "k"})
@@ -244,28 +233,25 @@ func TestRunThatDoesNotReturnIsUnknown(t *testing.T) {
 // A function of the route that panics must not leave the key claimed for as long as the
 // process lives. An answer that was found to be definite before is not made to be run again.
 func TestPanicWhileJudgingIsUnknown(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
-		for name, faulty := range map[string]struct {
+		type row struct {
 			idempotency.Option
 			guardtest.Fate
 			shown string // to the client of the run
-		}{
+		}
+		guardtest.Each(t, map[string]row{
 			"outcome": {idempotency.WithOutcome(func(int, http.Header) idempotency.Outcome { panic("judge") }), unknown, ""},
 			"sealer":  {idempotency.WithSealer(panickingSealer{}), guardtest.IsHeld, `{"run":1}`},
-		} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				h := &guardtest.Counter{}
-				guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery, faulty.Option).Handler(h)
-				s := guardtest.ServeRecorder(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					defer func() { _ = recover() }()
-					guarded.ServeHTTP(w, r)
-				}))
-				require.Equal(t, faulty.shown, s.Do(t, guardtest.Call{Key: "k"}).Body)
-				guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, faulty.Fate)
-			})
-		}
+		}, func(t *testing.T, faulty row) {
+			h := &guardtest.Counter{}
+			guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery, faulty.Option).Handler(h)
+			s := guardtest.ServeRecorder(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				defer func() { _ = recover() }()
+				guarded.ServeHTTP(w, r)
+			}))
+			require.Equal(t, faulty.shown, s.Do(t, guardtest.Call{Key: "k"}).Body)
+			guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, faulty.Fate)
+		})
 	})
 }
 
@@ -276,7 +262,6 @@ func (panickingSealer) Seal([]byte, []byte) ([]byte, error) { panic("seal") }
 // A handler that gives up because its time is over, and says nothing, has given no
 // answer.
 func TestSilenceAfterTheEndOfTheContextIsUnknown(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
@@ -314,7 +299,6 @@ func TestSilenceAfterTheEndOfTheContextIsUnknown(t *testing.T) {
 }
 
 func TestClientCancelEndsTheRun(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -342,7 +326,6 @@ func TestClientCancelEndsTheRun(t *testing.T) {
 // The request that a handler gets is the guard's own copy, so that net/http does not see
 // the temporary files of its form.
 func TestUploadedFilesAreRemoved(t *testing.T) {
-	t.Parallel()
 	form, contentType := upload(t)
 	down := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
 	down.On("claim", guardtest.Always(guardtest.Refuse))
@@ -401,7 +384,6 @@ func upload(t *testing.T) (body, contentType string) {
 }
 
 func TestLengthDeclaredTooLongIsNoAnswer(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 			w.Header().Set("Content-Length", "10")
@@ -431,15 +413,13 @@ func TestLengthDeclaredTooLongIsNoAnswer(t *testing.T) {
 // The handler's own word decides whether it runs again, but half an answer cannot be replayed
 // as a whole one.
 func TestShortAnswerThatTheHandlerCallsFinalIsNotReplayed(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 			w.Header().Set("Content-Length", "10")
 			w.Header().Set("Location", "/charges/1")
 			w.WriteHeader(http.StatusCreated)
 			_, _ = io.WriteString(w, "12345")
-			op, _ := idempotency.FromContext(r.Context())
-			op.SetOutcome(idempotency.Final)
+			guardtest.Op(r.Context()).SetOutcome(idempotency.Final)
 		}}
 		s := serve(guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h))
 		_, err := s.Try(t.Context(), guardtest.Call{Key: "k"})
@@ -455,30 +435,27 @@ func TestShortAnswerThatTheHandlerCallsFinalIsNotReplayed(t *testing.T) {
 // A status says that nothing was done, and a step says otherwise. The step is believed: the
 // key of a route under Hold is held.
 func TestStepOutvotesTheStatus(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
+	type row struct {
 		step func(context.Context) (int, error)
 		opts []idempotency.Option
 		want guardtest.Fate
-	}{
+	}
+	guardtest.Each(t, map[string]row{
 		"done":      {func(context.Context) (int, error) { return 1, nil }, nil, guardtest.IsHeld},
 		"failed":    {func(context.Context) (int, error) { return 0, errors.New("no answer") }, nil, guardtest.IsHeld},
 		"not done":  {func(context.Context) (int, error) { return 0, idempotency.NotDone(errors.New("refused")) }, nil, guardtest.RunsNext},
 		"own rule":  {func(context.Context) (int, error) { return 1, nil }, []idempotency.Option{idempotency.WithOutcome(idempotency.DefaultOutcome)}, guardtest.RunsNext},
 		"not begun": {nil, nil, guardtest.RunsNext},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
-				if c.step != nil {
-					_, _ = idempotency.Step(r.Context(), "charge", c.step)
-				}
-				w.WriteHeader(http.StatusTooManyRequests)
-			}}
-			opts := append(c.opts, idempotency.WithRecovery(idempotency.Hold))
-			s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), opts...).Handler(h))
-			s.Do(t, guardtest.Call{Key: "k"})
-			guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, c.want)
-		})
-	}
+	}, func(t *testing.T, c row) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+			if c.step != nil {
+				_, _ = idempotency.Step(r.Context(), "charge", c.step)
+			}
+			w.WriteHeader(http.StatusTooManyRequests)
+		}}
+		opts := append(c.opts, idempotency.WithRecovery(idempotency.Hold))
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(), opts...).Handler(h))
+		s.Do(t, guardtest.Call{Key: "k"})
+		guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, c.want)
+	})
 }

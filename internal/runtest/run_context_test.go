@@ -11,6 +11,7 @@ import (
 	"time"
 	"weak"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -39,7 +40,6 @@ type valueKey struct{}
 // A handler cannot tell that its context is made when it looks at it: here it looks at
 // one thing at a time, before and after everything that can end it.
 func TestRunContextWhenever(t *testing.T) {
-	t.Parallel()
 	cause := context.Canceled // what the client's end must not be mistaken for
 	looks := map[string]func(t *testing.T, ctx context.Context, ended bool){
 		"err": func(t *testing.T, ctx context.Context, ended bool) {
@@ -73,7 +73,6 @@ func TestRunContextWhenever(t *testing.T) {
 	}
 	for name, look := range looks {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			var run context.Context
 			client, hangUp := context.WithCancelCause(context.WithValue(t.Context(), valueKey{}, "v"))
 			runWith(client, t, func(ctx context.Context) {
@@ -90,7 +89,6 @@ func TestRunContextWhenever(t *testing.T) {
 
 // The request's deadline is the run's, also if nobody looks before it has passed.
 func TestRunContextKeepsTheDeadline(t *testing.T) {
-	t.Parallel()
 	for _, early := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			client, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -119,7 +117,6 @@ func TestRunContextKeepsTheDeadline(t *testing.T) {
 
 // With WithClientCancel the client's end is the run's, and its cause is told.
 func TestRunContextFollowsTheClient(t *testing.T) {
-	t.Parallel()
 	client, hangUp := context.WithCancelCause(t.Context())
 	runWith(client, t, func(ctx context.Context) {
 		hangUp(http.ErrAbortHandler)
@@ -131,7 +128,6 @@ func TestRunContextFollowsTheClient(t *testing.T) {
 // A lease that is lost before the handler has looked at its context has ended it all the
 // same, with its cause.
 func TestLostLeaseIsSeenLate(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var err, cause error
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -147,7 +143,6 @@ func TestLostLeaseIsSeenLate(t *testing.T) {
 
 // What waits for the store holds on to the answer, and to nothing else of its run.
 func TestPendingRunKeepsItsAnswerOnly(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), load.Small)
 		p.Store.On("complete", guardtest.Always(guardtest.Refuse))
@@ -167,7 +162,6 @@ func TestPendingRunKeepsItsAnswerOnly(t *testing.T) {
 
 // A client that has gone before the run begins does not get one whose failure holds the key.
 func TestNoRunForAClientThatHasGone(t *testing.T) {
-	t.Parallel()
 	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 		if r.Context().Err() != nil {
 			w.WriteHeader(http.StatusInternalServerError)
@@ -187,7 +181,6 @@ func TestNoRunForAClientThatHasGone(t *testing.T) {
 // A client that hangs up ends no call of the store, from its claim to the last. What its
 // run has done is recorded, or given back, as if it were still there.
 func TestClientThatHasGoneEndsNoCallOfTheStore(t *testing.T) {
-	t.Parallel()
 	for status, want := range map[int]guardtest.Fate{
 		http.StatusCreated: guardtest.Replays, http.StatusTooManyRequests: guardtest.RunsNext, http.StatusBadGateway: guardtest.IsHeld,
 	} {
@@ -208,12 +201,9 @@ func TestClientThatHasGoneEndsNoCallOfTheStore(t *testing.T) {
 			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 				time.Sleep(guardtest.LeaseTime / 2)
 				_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil })
-				if err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, err)
 				if status == http.StatusTooManyRequests { // the status alone would not outvote the step
-					op, _ := idempotency.FromContext(r.Context())
-					op.SetOutcome(idempotency.NotExecuted)
+					guardtest.Op(r.Context()).SetOutcome(idempotency.NotExecuted)
 				}
 				w.WriteHeader(status)
 			}}
@@ -230,7 +220,6 @@ func TestClientThatHasGoneEndsNoCallOfTheStore(t *testing.T) {
 
 // The run goes on when its client has gone, and the answer waits for the next try.
 func TestClientGoneDuringTheRunFindsTheAnswer(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		entered, gone := make(chan struct{}), make(chan struct{})
 		h := &guardtest.Counter{}
@@ -238,9 +227,7 @@ func TestClientGoneDuringTheRunFindsTheAnswer(t *testing.T) {
 		h.Handler = func(w http.ResponseWriter, r *http.Request, _ int64) {
 			close(entered)
 			<-disconnect
-			if err := r.Context().Err(); err != nil {
-				t.Errorf("the run's context ended with its client: %v", err)
-			}
+			assert.NoError(t, r.Context().Err(), "the run's context ended with its client")
 			_, _ = io.WriteString(w, "done")
 		}
 		guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute)).Handler(h)
@@ -261,7 +248,6 @@ func TestClientGoneDuringTheRunFindsTheAnswer(t *testing.T) {
 
 // The cause of a run's end by its caller's deadline is the caller's.
 func TestRunContextHasTheCauseOfTheCaller(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		tooSlow := errors.New("the budget of this route is over")
 		client, stop := context.WithTimeoutCause(t.Context(), time.Second, tooSlow)
@@ -277,7 +263,6 @@ func TestRunContextHasTheCauseOfTheCaller(t *testing.T) {
 
 // No run begins when its time is over: the claim is given back, under Hold too.
 func TestNoRunBeginsAfterItsDeadline(t *testing.T) {
-	t.Parallel()
 	guardtest.BubbleOnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
 		st := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
 		st.On("claim", func(int) guardtest.Fault {

@@ -38,7 +38,6 @@ func lastShadow(t *testing.T, events *guardtest.Events) event.Event {
 
 // What a live guard would do is told of each request, and none of it is done.
 func TestShadowTellsWhatALiveGuardWouldDo(t *testing.T) {
-	t.Parallel()
 	const run, replay, refused, bypassed = event.Run, event.Replay, event.Refused, event.Bypassed
 	type step struct {
 		call    guardtest.Call
@@ -140,7 +139,6 @@ func TestShadowTellsWhatALiveGuardWouldDo(t *testing.T) {
 
 // A duplicate of a request in flight would be refused, or wait.
 func TestShadowOfARequestInFlight(t *testing.T) {
-	t.Parallel()
 	for wait, want := range map[time.Duration]event.Kind{0: event.Refused, 2 * time.Minute: event.Replay} {
 		synctest.Test(t, func(t *testing.T) {
 			h := guardtest.Answering(time.Minute, "done") // longer than the lease
@@ -165,7 +163,6 @@ func TestShadowOfARequestInFlight(t *testing.T) {
 
 // A store that hangs, or fails, delays nobody. What is not looked at is told.
 func TestShadowDelaysNobody(t *testing.T) {
-	t.Parallel()
 	for name, fault := range map[string]guardtest.Fault{
 		"hangs": guardtest.Hang, "fails": guardtest.Refuse, "panics": guardtest.Panic, "is deaf": guardtest.Deaf(make(chan struct{})),
 	} {
@@ -205,7 +202,6 @@ func TestShadowDelaysNobody(t *testing.T) {
 
 // What a shadow has recorded is nothing to a live guard, nor the other way round.
 func TestShadowIsNotLive(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := idempotency.NewMemoryStore()
 		h := &guardtest.Counter{}
@@ -234,7 +230,6 @@ func TestShadowIsNotLive(t *testing.T) {
 
 // A handler that does not read its body to the end is left alone too.
 func TestShadowOfAnUnreadBody(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 			_, err := io.ReadFull(r.Body, make([]byte, 3))
@@ -252,7 +247,6 @@ func TestShadowOfAnUnreadBody(t *testing.T) {
 
 // A function of the route that panics is reported, and panics nowhere else.
 func TestShadowKeepsPanicsFromTheRequest(t *testing.T) {
-	t.Parallel()
 	for name, opt := range map[string]idempotency.Option{
 		"fingerprint": idempotency.WithFingerprint(func(*http.Request, []byte) (idempotency.Fingerprint, error) { panic("f") }),
 		"outcome":     idempotency.WithOutcome(func(int, http.Header) idempotency.Outcome { panic("o") }),
@@ -268,7 +262,6 @@ func TestShadowKeepsPanicsFromTheRequest(t *testing.T) {
 
 // Functions of Do are left alone like handlers.
 func TestShadowOfDo(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), &guardtest.Counter{}, idempotency.WithShadow(true))
 		runs := 0
@@ -297,7 +290,6 @@ func TestShadowOfDo(t *testing.T) {
 
 // A handler can do with its writer what it could do before, on a real connection.
 func TestShadowLeavesTheWriterAlone(t *testing.T) {
-	t.Parallel()
 	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithShadow(true))
 	mux := http.NewServeMux()
 	mux.HandleFunc("/flush", func(w http.ResponseWriter, _ *http.Request) {
@@ -349,7 +341,6 @@ func TestShadowLeavesTheWriterAlone(t *testing.T) {
 
 // A guard inside a guard would let the request pass, and so would one inside a function of Do.
 func TestShadowInsideAShadow(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), &guardtest.Counter{}, idempotency.WithShadow(true))
 		would := func() (all []event.Kind) {
@@ -393,7 +384,6 @@ func (judgedValue) Refused() bool { return false }
 
 // A value that says how its run has ended is asked, as by a live guard.
 func TestShadowAsksAJudgedValue(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), &guardtest.Counter{}, idempotency.WithShadow(true))
 		for value, again := range map[judgedValue]event.Kind{

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,7 +19,6 @@ import (
 )
 
 func TestShutdownWaitsForRuns(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(time.Minute, "done"))
 		done := p.Start(t, guardtest.Call{Key: "k"})
@@ -34,7 +32,6 @@ func TestShutdownWaitsForRuns(t *testing.T) {
 }
 
 func TestShutdownWaitsForPendingRecordings(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := guardtest.Answering(0, "done")
 		shared := idempotency.NewMemoryStore()
@@ -52,7 +49,6 @@ func TestShutdownWaitsForPendingRecordings(t *testing.T) {
 // Only the caller's deadline ends the wait for a run that holds its key: nobody else knows when
 // the process must end, and a run that is given up is one that nobody has recorded.
 func TestShutdownWithoutADeadlineWaitsForTheStore(t *testing.T) {
-	t.Parallel()
 	for recovery, away := range map[idempotency.Recovery]time.Duration{idempotency.Rerun: time.Hour, idempotency.Hold: 25 * time.Hour} {
 		guardtest.Bubble(t, recovery.String(), func(t *testing.T) {
 			h := guardtest.Answering(0, "done")
@@ -73,7 +69,6 @@ func TestShutdownWithoutADeadlineWaitsForTheStore(t *testing.T) {
 }
 
 func TestShutdownGivesUpAtItsDeadline(t *testing.T) {
-	t.Parallel()
 	for _, name := range []string{"refused", "hanging", "deaf"} {
 		guardtest.Bubble(t, name, func(t *testing.T) {
 			hearing := make(chan struct{})
@@ -101,7 +96,6 @@ func TestShutdownGivesUpAtItsDeadline(t *testing.T) {
 // A run that the store fails to settle at the moment is given up too. Its client gets its
 // answer all the same.
 func TestShutdownGivesUpWhileAClientWaits(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"))
 		p.Store.On("complete", guardtest.Always(guardtest.Refuse))
@@ -117,7 +111,6 @@ func TestShutdownGivesUpWhileAClientWaits(t *testing.T) {
 // A run that goes on after a shutdown has given up keeps its claim. It still records its answer if the
 // store is there, in one try.
 func TestRunThatOutlivesTheShutdown(t *testing.T) {
-	t.Parallel()
 	for name, f := range map[string]guardtest.Fault{"recorded": nil, "lost": guardtest.Refuse} {
 		guardtest.Bubble(t, name, func(t *testing.T) {
 			h := guardtest.Answering(3*guardtest.LeaseTime, "done")
@@ -145,7 +138,6 @@ func TestRunThatOutlivesTheShutdown(t *testing.T) {
 
 // A shutdown that is given up names the runs that it leaves, so that somebody can look what became of them.
 func TestShutdownNamesTheRunsThatItLeaves(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(time.Hour, "done"), idempotency.WithLease(30*time.Second))
 		hangs := p.Start(t, guardtest.Call{Key: "hangs"})
@@ -164,7 +156,6 @@ func TestShutdownNamesTheRunsThatItLeaves(t *testing.T) {
 }
 
 func TestShutdownEndsWaitsAndRefusesKeys(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := guardtest.Answering(time.Minute, "done")
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(2*time.Minute))
@@ -192,7 +183,6 @@ func TestShutdownEndsWaitsAndRefusesKeys(t *testing.T) {
 // What waits for the store to come back is bounded by bytes: beyond, it is recorded that
 // a request ran, without its answer.
 func TestPendingAnswersAreBoundedByBytes(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const size, fit = 8 << 20, 7 // of 64 MiB: the eighth has a header as well
 		body := strings.Repeat("x", size)
@@ -234,22 +224,17 @@ func TestPendingAnswersAreBoundedByBytes(t *testing.T) {
 
 // It is bounded by number too. What is dropped is reported, and left to its lease.
 func TestPendingAnswersAreBoundedByNumber(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const fit, over = 4096, 3
 		h := guardtest.Answering(0, "done")
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h)
 		p.Store.On("complete", guardtest.Always(guardtest.Refuse))
 		defer p.Store.Heal() // or what waits would go on for a day
-		var wg sync.WaitGroup
-		for i := range fit + over {
-			wg.Go(func() {
-				if got := p.Attempt(t, guardtest.Call{Key: fmt.Sprint(i)}); got.Body != "done" {
-					t.Errorf("request %d: %d %s", i, got.Status, got.Body)
-				}
-			})
-		}
-		wg.Wait()
+		guardtest.Together(fit+over, func(i int) {
+			if got := p.Attempt(t, guardtest.Call{Key: fmt.Sprint(i)}); got.Body != "done" {
+				t.Errorf("request %d: %d %s", i, got.Status, got.Body)
+			}
+		})
 		require.Equal(t, fit, p.Events.Count(event.RecordingDelayed))
 		require.Equal(t, over, p.Events.Count(event.RecordingLost))
 		p.Store.Heal()

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -18,62 +19,58 @@ import (
 // A handler does not wait for a step that the store keeps waiting, and answers. The run is judged by what has begun until
 // then, so nothing begins afterwards.
 func TestNoStepBeginsAfterItsRun(t *testing.T) {
-	t.Parallel()
 	const slow = 50 * time.Millisecond
 	for name, opts := range map[string][]idempotency.TaskOption{
 		"at most once": {idempotency.AtMostOnce()}, "plain": nil, "found": nil,
 	} {
 		for recovery, policy := range map[string]idempotency.Recovery{"rerun": idempotency.Rerun, "hold": idempotency.Hold} {
-			t.Run(name+", "+recovery, func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					st := guardtest.NewStepFaultStore()
-					late := guardtest.Always(func(_ context.Context, proceed func() error) error {
-						defer time.Sleep(slow) // the reply is late
-						return proceed()
-					})
-					st.On("step", late)
-					st.On("renew", late)
-					effects := 0
-					errs := make(chan error, 1)
-					h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						charge := func() error {
-							_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { effects++; return 1, nil }, opts...)
-							return err
-						}
-						if op, _ := idempotency.FromContext(r.Context()); name == "found" && op.Attempt() == 1 {
-							errs <- charge()
-							op.SetOutcome(idempotency.NotExecuted)
-						} else {
-							go func() {
-								if name != "at most once" {
-									time.Sleep(slow)
-								}
-								errs <- charge()
-							}()
-						}
-						time.Sleep(slow / 2)
-						w.WriteHeader(http.StatusTooManyRequests)
-					})
-					s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st, idempotency.WithRecovery(policy)).Handler(h))
-					if name == "found" {
-						s.Do(t, guardtest.Call{Key: "k"})
-						require.NoError(t, <-errs)
-					}
-					before := effects
-					got := s.Do(t, guardtest.Call{Key: "k"})
-					switch {
-					case name != "at most once": // nothing was done
-						require.Equal(t, http.StatusTooManyRequests, got.Status)
-						require.Empty(t, got.Header.Get("Idempotency-Error"))
-					case policy == idempotency.Hold: // its mark says that it may have been
-						require.Equal(t, "outcome-unknown", got.Header.Get("Idempotency-Error"))
-					default:
-						require.NotEmpty(t, got.Header.Get("Idempotency-Error"))
-					}
-					require.ErrorIs(t, <-errs, idempotency.ErrStepMisuse)
-					require.Equal(t, before, effects)
+			guardtest.Bubble(t, name+", "+recovery, func(t *testing.T) {
+				st := guardtest.NewStepFaultStore()
+				late := guardtest.Always(func(_ context.Context, proceed func() error) error {
+					defer time.Sleep(slow) // the reply is late
+					return proceed()
 				})
+				st.On("step", late)
+				st.On("renew", late)
+				effects := 0
+				errs := make(chan error, 1)
+				h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					charge := func() error {
+						_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { effects++; return 1, nil }, opts...)
+						return err
+					}
+					if op, _ := idempotency.FromContext(r.Context()); name == "found" && op.Attempt() == 1 {
+						errs <- charge()
+						op.SetOutcome(idempotency.NotExecuted)
+					} else {
+						go func() {
+							if name != "at most once" {
+								time.Sleep(slow)
+							}
+							errs <- charge()
+						}()
+					}
+					time.Sleep(slow / 2)
+					w.WriteHeader(http.StatusTooManyRequests)
+				})
+				s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st, idempotency.WithRecovery(policy)).Handler(h))
+				if name == "found" {
+					s.Do(t, guardtest.Call{Key: "k"})
+					require.NoError(t, <-errs)
+				}
+				before := effects
+				got := s.Do(t, guardtest.Call{Key: "k"})
+				switch {
+				case name != "at most once": // nothing was done
+					require.Equal(t, http.StatusTooManyRequests, got.Status)
+					require.Empty(t, got.Header.Get("Idempotency-Error"))
+				case policy == idempotency.Hold: // its mark says that it may have been
+					require.Equal(t, "outcome-unknown", got.Header.Get("Idempotency-Error"))
+				default:
+					require.NotEmpty(t, got.Header.Get("Idempotency-Error"))
+				}
+				require.ErrorIs(t, <-errs, idempotency.ErrStepMisuse)
+				require.Equal(t, before, effects)
 			})
 		}
 	}
@@ -82,7 +79,6 @@ func TestNoStepBeginsAfterItsRun(t *testing.T) {
 // A store goes back to a copy of itself that has the claim of a run, and nothing that came after it: neither the mark of a
 // step, nor its result. The run knows what it has made, and says so again before it gives its claim back.
 func TestStepIsNotRepeatedByAStoreThatWentBack(t *testing.T) {
-	t.Parallel()
 	for recovery, policy := range map[string]idempotency.Recovery{"rerun": idempotency.Rerun, "hold after": idempotency.HoldAfter(3)} {
 		for name, end := range map[string]func(w http.ResponseWriter){
 			"500":   func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) },
@@ -91,7 +87,6 @@ func TestStepIsNotRepeatedByAStoreThatWentBack(t *testing.T) {
 		} {
 			for _, result := range []error{nil, errors.New("the bank does not answer")} {
 				t.Run(name+", "+recovery, func(t *testing.T) {
-					t.Parallel()
 					st := guardtest.NewStepFaultStore()
 					st.On("step", func(n int) guardtest.Fault {
 						if kept := result == nil && n > 2 || result != nil && n > 1; kept {
@@ -103,9 +98,7 @@ func TestStepIsNotRepeatedByAStoreThatWentBack(t *testing.T) {
 					h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { effects++; return 1, result }, idempotency.AtMostOnce())
 						if op, _ := idempotency.FromContext(r.Context()); op.Attempt() > 1 && result == nil {
-							if err != nil {
-								t.Error(err)
-							}
+							assert.NoError(t, err)
 							w.WriteHeader(http.StatusCreated)
 							return
 						}
@@ -128,7 +121,6 @@ func TestStepIsNotRepeatedByAStoreThatWentBack(t *testing.T) {
 
 // A step that waits for its turn, because others are in hand, does not begin when its run has ended meanwhile.
 func TestStepDoesNotGetItsTurnAfterItsRun(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		goOn, last := make(chan struct{}), make(chan error, 1)
 		begun := false

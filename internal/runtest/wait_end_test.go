@@ -20,7 +20,6 @@ import (
 // The key is bound anew while requests wait for its first payload. Duplicates of the other payload
 // wait for their own run.
 func TestPayloadsOfOneKeyDoNotWaitTogether(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
 			if run == 1 {
@@ -47,7 +46,6 @@ func TestPayloadsOfOneKeyDoNotWaitTogether(t *testing.T) {
 // The process of those who wait cannot reach the store until the run, which lives longer than the
 // lease that they have seen, has failed elsewhere.
 func TestWaitersDoNotRepeatAFailureThatTheyHaveNotSeen(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		shared := idempotency.NewMemoryStore()
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
@@ -69,13 +67,11 @@ func TestWaitersDoNotRepeatAFailureThatTheyHaveNotSeen(t *testing.T) {
 // Those who wait change nothing: the key stays bound to its request, and the next attempt has the next
 // number. A key whose attempts are counted would be held before its time.
 func TestWaitersLeaveAFailedKeyAsItIs(t *testing.T) {
-	t.Parallel()
 	for _, status := range []int{http.StatusInternalServerError, http.StatusTooManyRequests} {
 		guardtest.Bubble(t, http.StatusText(status), func(t *testing.T) {
 			var attempts []int
 			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
-				op, _ := idempotency.FromContext(r.Context())
-				attempts = append(attempts, op.Attempt())
+				attempts = append(attempts, guardtest.Op(r.Context()).Attempt())
 				time.Sleep(time.Second)
 				w.WriteHeader(status)
 			}}
@@ -119,7 +115,6 @@ func leadAndLeave(t *testing.T, p *guardtest.Process, shared *idempotency.Memory
 // The process of a run dies, and the client of the one that takes its record over hangs up before the
 // handler has begun. Another of those who wait runs.
 func TestTakeoverThatIsGivenBackIsTakenOver(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		shared := idempotency.NewMemoryStore()
 		runInDeadProcess(t, shared)
@@ -135,7 +130,6 @@ func TestTakeoverThatIsGivenBackIsTakenOver(t *testing.T) {
 // As above, but a request that has not waited is faster, and its run fails. Then nobody runs, also if
 // the lead has changed meanwhile.
 func TestTakeoverThatIsGivenBackIsTakenOverOnce(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		shared := idempotency.NewMemoryStore()
 		runInDeadProcess(t, shared)
@@ -166,7 +160,6 @@ func TestTakeoverThatIsGivenBackIsTakenOverOnce(t *testing.T) {
 // While the process of those who wait cannot reach the store, the key is bound to another payload, and
 // set free by its run too. It is nobody's then, so it is not used for another payload.
 func TestWaitersMeetAKeyThatIsFreeForAnyPayload(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		shared := idempotency.NewMemoryStore()
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, run int64) {

@@ -21,7 +21,7 @@ import (
 // makes a process over such a store.
 func onEachWakeup(t *testing.T, test func(t *testing.T, wakes bool, start startFunc)) {
 	for name, wakes := range map[string]bool{"woken": true, "asking": false} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) { // not parallel: see TestWaitersShareOneWait
 			synctest.Test(t, func(t *testing.T) {
 				test(t, wakes, func(t *testing.T, shared idempotency.Store, h http.Handler) *guardtest.Process {
 					opt := idempotency.WithWait(5 * time.Minute)
@@ -80,7 +80,6 @@ func boolInt(b bool) int {
 // The run ends after a request has found it in flight and before that request watches for
 // its end, so that nobody is woken.
 func TestEndBeforeTheWatchIsNoticed(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		leave := make(chan struct{})
 		h := &guardtest.Counter{Handler: func(http.ResponseWriter, *http.Request, int64) { <-leave }}
@@ -100,7 +99,6 @@ func TestEndBeforeTheWatchIsNoticed(t *testing.T) {
 // The leader's time is up before that of the others: one of them leads on, and is woken
 // as the leader would have been.
 func TestAnotherLeadsOn(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := guardtest.Answering(20*time.Second, "done")
 		p, store := guardtest.NewWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(5*time.Second))
@@ -144,14 +142,12 @@ func runInDeadProcess(t *testing.T, shared idempotency.Store) {
 // The owner dies. Of those who wait for it one takes the record over, and the others wait
 // on, for that one.
 func TestLeaderTakesOverAndOthersWaitOn(t *testing.T) {
-	t.Parallel()
 	onEachWakeup(t, func(t *testing.T, _ bool, start startFunc) {
 		shared := idempotency.NewMemoryStore()
 		runInDeadProcess(t, shared)
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
-			op, _ := idempotency.FromContext(r.Context())
 			time.Sleep(time.Minute) // of the bubble
-			_, _ = io.WriteString(w, string(rune('0'+op.Attempt())))
+			_, _ = io.WriteString(w, string(rune('0'+guardtest.Op(r.Context()).Attempt())))
 		}}
 		p, begun := start(t, shared, h), time.Now()
 		replies := p.Waiters(t, 10, guardtest.Call{Key: "k"})
@@ -164,7 +160,6 @@ func TestLeaderTakesOverAndOthersWaitOn(t *testing.T) {
 // The run that is waited for ends without an answer. Nobody has retried, so nothing runs again until
 // somebody does.
 func TestWaitersDoNotRepeatAFailure(t *testing.T) {
-	t.Parallel()
 	for _, status := range []int{http.StatusInternalServerError, http.StatusTooManyRequests} {
 		t.Run(http.StatusText(status), func(t *testing.T) {
 			onEachWakeup(t, func(t *testing.T, _ bool, start startFunc) {
@@ -197,7 +192,6 @@ func TestWaitersDoNotRepeatAFailure(t *testing.T) {
 // The owner dies, and the request that takes the record over fails at once. None of the others tries
 // in its turn: this run has ended, and its process lives.
 func TestWaitersDoNotRepeatTheFailureOfATakeover(t *testing.T) {
-	t.Parallel()
 	onEachWakeup(t, func(t *testing.T, _ bool, start startFunc) {
 		shared := idempotency.NewMemoryStore()
 		runInDeadProcess(t, shared)
@@ -217,7 +211,6 @@ func TestWaitersDoNotRepeatTheFailureOfATakeover(t *testing.T) {
 
 // Those who wait lead in the order in which they came, also when one hangs up.
 func TestWaitersLeadInTurn(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		shared := idempotency.NewMemoryStore()
 		runInDeadProcess(t, shared)
@@ -247,7 +240,6 @@ func TestWaitersLeadInTurn(t *testing.T) {
 }
 
 func TestHoldEndsTheWait(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			time.Sleep(time.Second)
@@ -263,7 +255,6 @@ func TestHoldEndsTheWait(t *testing.T) {
 }
 
 func TestClientGoneStopsWaiting(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := guardtest.Answering(20*time.Second, "done")
 		p, store := guardtest.NewWatchingProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(time.Minute))
@@ -293,7 +284,6 @@ func TestClientGoneStopsWaiting(t *testing.T) {
 // The store goes away while requests wait: they wait on, and a watch that cannot be had
 // is replaced by asking.
 func TestWaitSurvivesTheStore(t *testing.T) {
-	t.Parallel()
 	for name, f := range map[string]guardtest.Fault{"refused": guardtest.Refuse, "reply lost": guardtest.LoseReply, "hanging": guardtest.Hang} {
 		guardtest.Bubble(t, name, func(t *testing.T) {
 			shared := idempotency.NewMemoryStore()
@@ -320,7 +310,6 @@ func TestWaitSurvivesTheStore(t *testing.T) {
 
 // What cannot be read will not become readable by waiting.
 func TestWaitEndsWithTheStoresAnswer(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := guardtest.Answering(20*time.Second, "done")
 		shared := idempotency.NewMemoryStore()
@@ -339,7 +328,6 @@ func TestWaitEndsWithTheStoresAnswer(t *testing.T) {
 // The record that is waited for is forgotten, and the key used for another payload. That
 // is not what was waited for.
 func TestWaitEndsWhenTheKeyIsUsedForAnotherPayload(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := guardtest.Answering(20*time.Second, "done")
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithWait(time.Minute))

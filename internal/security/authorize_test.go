@@ -142,8 +142,7 @@ func TestForgedRecordChangesNoDerivedKey(t *testing.T) {
 		st := &forgingStore{idempotency.NewMemoryStore(), forge}
 		g := guardtest.NewGuard(t, st, idempotency.WithSealer(guardtest.NewSealer(t, 1)))
 		s := guardtest.ServeRecorder(t, g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			op, _ := idempotency.FromContext(r.Context())
-			got = identity{op.ID(), idempotency.DeriveKey(r.Context(), "charge")}
+			got = identity{guardtest.Op(r.Context()).ID(), idempotency.DeriveKey(r.Context(), "charge")}
 			w.WriteHeader(http.StatusCreated)
 		})))
 		s.Do(t, guardtest.Call{Key: "k", Tenant: tenant})

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -179,9 +180,7 @@ func TestCharsetOfJSONDoesNotHideThePayee(t *testing.T) {
 			text[i] = rune(b)
 		}
 		var charge struct{ Payee string }
-		if err := json.Unmarshal([]byte(string(text)), &charge); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, json.Unmarshal([]byte(string(text)), &charge))
 		_, _ = io.WriteString(w, charge.Payee)
 	}
 	for name, fp := range fingerprints() {

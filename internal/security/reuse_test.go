@@ -47,33 +47,29 @@ func TestNothingThatAHandlerKeepsIsReused(t *testing.T) {
 		return &c.Answer
 	}
 	const workers, keys = 4, 50
-	var wg sync.WaitGroup
-	for worker := range workers {
-		wg.Go(func() {
-			for i := range keys {
-				key := strconv.Itoa(1000*worker + 100 + i)
-				for range 3 { // a run and two replays
-					if a := send(key, body(key)); a.Status != http.StatusOK || a.Header().Get("X-Key") != key || a.Length != len(body(key))/2 {
-						t.Errorf("key %s: %d %v", key, a.Status, a.Header())
-					}
+	guardtest.Together(workers, func(worker int) {
+		for i := range keys {
+			key := strconv.Itoa(1000*worker + 100 + i)
+			for range 3 { // a run and two replays
+				if a := send(key, body(key)); a.Status != http.StatusOK || a.Header().Get("X-Key") != key || a.Length != len(body(key))/2 {
+					t.Errorf("key %s: %d %v", key, a.Status, a.Header())
 				}
-				if a := send(key, body("other")); a.Status != http.StatusConflict {
-					t.Errorf("key %s, other body: %d", key, a.Status)
-				}
-				mu.Lock()
-				all = append(all, running[key])
-				for _, k := range all { // they go on
-					k.header.Set("X-Late", k.key)
-					k.w.WriteHeader(http.StatusTeapot)
-					if _, err := k.w.Write([]byte("late")); err == nil {
-						t.Error("a write after the handler returned went through")
-					}
-				}
-				mu.Unlock()
 			}
-		})
-	}
-	wg.Wait()
+			if a := send(key, body("other")); a.Status != http.StatusConflict {
+				t.Errorf("key %s, other body: %d", key, a.Status)
+			}
+			mu.Lock()
+			all = append(all, running[key])
+			for _, k := range all { // they go on
+				k.header.Set("X-Late", k.key)
+				k.w.WriteHeader(http.StatusTeapot)
+				if _, err := k.w.Write([]byte("late")); err == nil {
+					t.Error("a write after the handler returned went through")
+				}
+			}
+			mu.Unlock()
+		}
+	})
 	require.Len(t, all, workers*keys)
 	for _, k := range all {
 		rest, err := io.ReadAll(k.r.Body)

@@ -113,9 +113,7 @@ func simulate(t *testing.T, seed uint64, mode simMode) (w *simulation) {
 func runWorld(t *testing.T, seed uint64, mode simMode) (w *simulation) {
 	t.Helper()
 	defer func() {
-		if left := recover(); left != nil {
-			t.Fatalf("SEED=%d %v: %v", seed, mode, left)
-		}
+		require.Nil(t, recover(), "SEED=%d %v", seed, mode)
 	}()
 	synctest.Test(t, func(t *testing.T) {
 		defer func() { // also if a check has ended the world

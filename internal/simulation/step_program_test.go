@@ -159,20 +159,16 @@ func (w *world) errorf(format string, args ...any) {
 
 // run lets two clients retry until each has a final answer or learns that there is none.
 func (w *world) run(sum *totals) {
-	var clients sync.WaitGroup
-	for client := range 2 {
-		clients.Go(func() {
-			pauses := w.random(200, client)
-			for range 200 {
-				if w.send() {
-					return
-				}
-				time.Sleep(time.Duration(100+pauses.IntN(2000)) * time.Millisecond)
+	guardtest.Together(2, func(client int) {
+		pauses := w.random(200, client)
+		for range 200 {
+			if w.send() {
+				return
 			}
-			w.errorf("client %d never got an answer", client)
-		})
-	}
-	clients.Wait()
+			time.Sleep(time.Duration(100+pauses.IntN(2000)) * time.Millisecond)
+		}
+		w.errorf("client %d never got an answer", client)
+	})
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, p := range w.all {
@@ -296,11 +292,7 @@ func (w *world) handle(ctx context.Context, p *programProcess) (string, error) {
 	}
 	next := 0
 	if len(w.steps) > 1 && w.random(0, 1).IntN(2) == 0 {
-		var both sync.WaitGroup
-		for i := range 2 { // nothing that ends the goroutine, which is not the handler's
-			both.Go(func() { step(i, w.act(op.Attempt(), i)%actPanic) })
-		}
-		both.Wait()
+		guardtest.Together(2, func(i int) { step(i, w.act(op.Attempt(), i)%actPanic) })
 		next = 2
 	}
 	for i := range w.steps {

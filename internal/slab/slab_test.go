@@ -114,18 +114,14 @@ func requireSmall(t *testing.T, a *Arena, model map[int32]value, seed uint64) {
 			live += headerLen + n
 		}
 	}
-	if live != a.live {
-		t.Fatalf("%d bytes live, and the arena counts %d, seed %d", live, a.live, seed)
-	}
+	require.Equal(t, a.live, live, "%d bytes live, and the arena counts %d, seed %d", live, a.live, seed)
 	written := 0
 	for i, b := range a.blocks {
 		if uint32(i+1) != a.current {
 			written += len(b.bytes)
 		}
 	}
-	if written > 2*live {
-		t.Fatalf("%d bytes are kept for %d, seed %d", written, live, seed)
-	}
+	require.LessOrEqual(t, written, 2*live, "%d bytes are kept for %d, seed %d", written, live, seed)
 }
 
 // One value that lives for long must not keep a block with a thousand that are gone, neither when

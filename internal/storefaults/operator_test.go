@@ -137,15 +137,13 @@ func TestUndoneStepsAreNotListed(t *testing.T) {
 		})))
 		s.Do(t, guardtest.Call{Key: "k"})
 		hold(t, s)
-		info, err := guard.Lookup(t.Context(), guardtest.HeldKey)
-		require.NoError(t, err)
+		info := guardtest.Lookup(t, guard, guardtest.HeldKey)
 		require.Equal(t, []string{"charge"}, info.Steps)
 		require.Equal(t, []string{"wire"}, info.InDoubt)
 		goesOn := idempotency.Resolution{Outcome: idempotency.Resume, NotDone: []string{"wire"}}
 		require.NoError(t, guard.Resolve(t.Context(), guardtest.HeldKey, info.Seen(), goesOn))
 		require.NoError(t, guard.Resolve(t.Context(), guardtest.HeldKey, info.Seen(), goesOn), "a repeated call")
-		info, err = guard.Lookup(t.Context(), guardtest.HeldKey)
-		require.NoError(t, err)
+		info = guardtest.Lookup(t, guard, guardtest.HeldKey)
 		require.Equal(t, store.Released, info.State)
 		require.Equal(t, 2, info.Attempt)
 		require.Equal(t, []string{"charge"}, info.Steps)
@@ -207,8 +205,7 @@ func (h *wiring) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusInternalServerError)
 		return
 	}
-	op, _ := idempotency.FromContext(r.Context())
-	h.attempt.Store(int64(op.Attempt()))
+	h.attempt.Store(int64(guardtest.Op(r.Context()).Attempt()))
 	w.WriteHeader(http.StatusCreated)
 }
 
@@ -217,7 +214,6 @@ var didNotHappen = idempotency.Resolution{Outcome: idempotency.NotExecuted}
 // Two have found out at once that a step did not happen. The slower of them takes no marks
 // away, and no values, that are those of a run which the faster one has let begin.
 func TestSlowResolutionTakesNothingFromTheNextRun(t *testing.T) {
-	t.Parallel()
 	guardtest.Each(t, map[string]error{"done": nil, "begun": errors.New("no answer")}, func(t *testing.T, then error) {
 		st := &resolveStore{MemoryStore: idempotency.NewMemoryStore()}
 		guard, h := guardtest.NewGuard(t, st), &wiring{then: then}
@@ -239,7 +235,6 @@ func TestSlowResolutionTakesNothingFromTheNextRun(t *testing.T) {
 // A duplicate that comes right after the decision runs the step: it does not meet the mark,
 // and it does not meet a claim of the operator's.
 func TestDuplicateOfAResolvedKeyRunsAtOnce(t *testing.T) {
-	t.Parallel()
 	st := &resolveStore{MemoryStore: idempotency.NewMemoryStore()}
 	guard, h := guardtest.NewGuard(t, st), &wiring{}
 	s := guardtest.ServeRecorder(t, guard.Handler(h))
@@ -255,7 +250,6 @@ func TestDuplicateOfAResolvedKeyRunsAtOnce(t *testing.T) {
 // The process was only slow, and records the result of its step after all. An operator who
 // still saw the mark must not have the step begun again.
 func TestResolutionDoesNotUndoWhatHasHappened(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := &resolveStore{MemoryStore: idempotency.NewMemoryStore(), deaf: true}
 		guard := guardtest.NewGuard(t, st, idempotency.WithRecovery(idempotency.Hold), idempotency.WithLease(guardtest.LeaseTime))
@@ -291,10 +285,8 @@ func TestResolutionDoesNotUndoWhatHasHappened(t *testing.T) {
 // Clients that retry without a pause keep nobody from settling a key. The operator needs one
 // call. After it, nobody meets the mark again, and nobody but the next run holds the key.
 func TestRetryLoopKeepsNoOperatorFromResolving(t *testing.T) {
-	t.Parallel()
 	for name, st := range guardtest.SharedStores {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			shared := st(t)
 			for range 10 {
 				retryWhileResolved(t, shared)
@@ -310,8 +302,7 @@ func retryWhileResolved(t *testing.T, st idempotency.Store) {
 	guard, h := guardtest.NewGuard(t, st), &wiring{}
 	s := guardtest.ServeRecorder(t, guard.Handler(h))
 	require.Eventually(t, func() bool { return s.Do(t, c).Problem.Code == problem.OutcomeUnknown }, time.Minute, time.Millisecond)
-	before, err := guard.Lookup(t.Context(), key)
-	require.NoError(t, err)
+	before := guardtest.Lookup(t, guard, key)
 	require.Equal(t, []string{"wire"}, before.InDoubt)
 
 	var resolved atomic.Bool
@@ -335,7 +326,7 @@ func retryWhileResolved(t *testing.T, st idempotency.Store) {
 			t.Error("a client never got its answer")
 		})
 	}
-	err = guard.Resolve(t.Context(), key, before.Seen(), didNotHappen)
+	err := guard.Resolve(t.Context(), key, before.Seen(), didNotHappen)
 	for errors.Is(err, context.DeadlineExceeded) { // the machine is busy
 		err = guard.Resolve(t.Context(), key, before.Seen(), didNotHappen)
 	}
@@ -350,7 +341,6 @@ func retryWhileResolved(t *testing.T, st idempotency.Store) {
 // A guard that cannot read the marks of steps cannot take them away, and settles nothing: the
 // next run would find them and be held again.
 func TestMarksThatCannotBeReadAreNotResolved(t *testing.T) {
-	t.Parallel()
 	sealer, err := idempotency.NewSealer([]byte(strings.Repeat("k", 32)))
 	require.NoError(t, err)
 	st := idempotency.NewMemoryStore()
@@ -363,11 +353,9 @@ func TestMarksThatCannotBeReadAreNotResolved(t *testing.T) {
 	})))
 	s.Do(t, guardtest.Call{Key: "k"})
 	hold(t, s)
-	before, err := guard.Lookup(t.Context(), guardtest.HeldKey)
-	require.NoError(t, err)
+	before := guardtest.Lookup(t, guard, guardtest.HeldKey)
 	require.ErrorIs(t, guardtest.NewGuard(t, st).Resolve(t.Context(), guardtest.HeldKey, before.Seen(), didNotHappen), idempotency.ErrUnreadableHere)
-	after, err := guard.Lookup(t.Context(), guardtest.HeldKey)
-	require.NoError(t, err)
+	after := guardtest.Lookup(t, guard, guardtest.HeldKey)
 	require.Equal(t, before.Seen(), after.Seen())
 	require.NoError(t, guard.Resolve(t.Context(), guardtest.HeldKey, before.Seen(), didNotHappen))
 }

@@ -26,7 +26,6 @@ import (
 // store was away when the guard said so, and another request has found the lapsed claim
 // meanwhile. Once the store is back, the key must be free.
 func TestOutageUnderHoldHoldsNothing(t *testing.T) {
-	t.Parallel()
 	outages := map[string]struct {
 		begin    func(s *guardtest.FaultStore)
 		statuses []int
@@ -60,12 +59,8 @@ func TestOutageUnderHoldHoldsNothing(t *testing.T) {
 			require.Eventually(t, func() bool { return b.Attempt(t, guardtest.Call{Key: "k"}).Body == "done" },
 				guardtest.Patience, 10*time.Millisecond, "a key is held of which nothing ever ran")
 		}
-		t.Run("memory/"+name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { holdsNothing(t, idempotency.NewMemoryStore(), time.Sleep) })
-		})
+		guardtest.Bubble(t, "memory/"+name, func(t *testing.T) { holdsNothing(t, idempotency.NewMemoryStore(), time.Sleep) })
 		t.Run("redis/"+name, func(t *testing.T) {
-			t.Parallel()
 			b := guardtest.RedisBackends["miniredis"](t)
 			holdsNothing(t, guardtest.RedisStore(t, guardtest.PatientRedisClient(t, b.Addrs...)),
 				func(d time.Duration) { b.Advance(t, "idem:", d) })
@@ -79,7 +74,6 @@ func TestOutageUnderHoldHoldsNothing(t *testing.T) {
 // docs/how-to/choosing.md says so, and to choose the lease accordingly. Under Hold it is refused,
 // and the first answer is recorded all the same.
 func TestOutageLongerThanTheLease(t *testing.T) {
-	t.Parallel()
 	for recovery, want := range map[idempotency.Recovery]struct {
 		runs             int64
 		atOnce, recorded string
@@ -87,38 +81,35 @@ func TestOutageLongerThanTheLease(t *testing.T) {
 		idempotency.Rerun: {2, "charge 2", "charge 2"},
 		idempotency.Hold:  {1, "", "charge 1"},
 	} {
-		t.Run(recovery.String(), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
-					time.Sleep(time.Second)
-					_, _ = fmt.Fprint(w, "charge ", run)
-				}}
-				shared, call := idempotency.NewMemoryStore(), guardtest.Call{Key: "k"}
-				a := guardtest.NewProcess(t, shared, h, idempotency.WithRecovery(recovery))
-				b := guardtest.NewProcess(t, shared, h, idempotency.WithRecovery(recovery))
-				done := a.Start(t, call)
-				synctest.Wait()
-				a.Store.Fail(guardtest.Refuse)
-				require.Equal(t, "charge 1", (<-done).Body)
+		guardtest.Bubble(t, recovery.String(), func(t *testing.T) {
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
+				time.Sleep(time.Second)
+				_, _ = fmt.Fprint(w, "charge ", run)
+			}}
+			shared, call := idempotency.NewMemoryStore(), guardtest.Call{Key: "k"}
+			a := guardtest.NewProcess(t, shared, h, idempotency.WithRecovery(recovery))
+			b := guardtest.NewProcess(t, shared, h, idempotency.WithRecovery(recovery))
+			done := a.Start(t, call)
+			synctest.Wait()
+			a.Store.Fail(guardtest.Refuse)
+			require.Equal(t, "charge 1", (<-done).Body)
 
-				time.Sleep(40 * time.Second)
-				got := b.Do(t, call) // the store is back, and a has not tried again yet
-				if want.atOnce == "" {
-					guardtest.RequireProblem(t, got, http.StatusConflict, problem.OutcomeUnknown)
-				} else {
-					require.Equal(t, want.atOnce, got.Body)
-				}
-				a.Store.Heal()
-				time.Sleep(2 * time.Second)
-				for _, p := range []*guardtest.Process{a, b} {
-					got := p.Do(t, call)
-					require.True(t, got.Replayed())
-					require.Equal(t, want.recorded, got.Body)
-				}
-				require.Equal(t, want.runs, h.Runs.Load())
-				require.Equal(t, want.runs > 1, a.Events.Count(event.Overtaken) > 0)
-			})
+			time.Sleep(40 * time.Second)
+			got := b.Do(t, call) // the store is back, and a has not tried again yet
+			if want.atOnce == "" {
+				guardtest.RequireProblem(t, got, http.StatusConflict, problem.OutcomeUnknown)
+			} else {
+				require.Equal(t, want.atOnce, got.Body)
+			}
+			a.Store.Heal()
+			time.Sleep(2 * time.Second)
+			for _, p := range []*guardtest.Process{a, b} {
+				got := p.Do(t, call)
+				require.True(t, got.Replayed())
+				require.Equal(t, want.recorded, got.Body)
+			}
+			require.Equal(t, want.runs, h.Runs.Load())
+			require.Equal(t, want.runs > 1, a.Events.Count(event.Overtaken) > 0)
 		})
 	}
 }
@@ -126,7 +117,6 @@ func TestOutageLongerThanTheLease(t *testing.T) {
 // The context of a run ends between 17 and 27 s after the store has gone away, if the lease
 // is 30 s: a tenth of the lease before it would lapse, which depends on when it was renewed.
 func TestRunIsToldHowLongAfterTheStoreHasGone(t *testing.T) {
-	t.Parallel()
 	for begins, told := range map[time.Duration]time.Duration{
 		guardtest.LeaseTime/3 + time.Millisecond:   27*time.Second - time.Millisecond,
 		guardtest.LeaseTime*2/3 - time.Millisecond: 17*time.Second + time.Millisecond,
@@ -151,7 +141,6 @@ func TestRunIsToldHowLongAfterTheStoreHasGone(t *testing.T) {
 // away for minutes. Under Hold the claim would then hold a key of which nothing has run, until
 // somebody finds out. It is given back before or after it has lapsed, even if somebody has met it.
 func TestClaimThatIsMinutesLateHoldsNothing(t *testing.T) {
-	t.Parallel()
 	for _, late := range []time.Duration{40 * time.Second, 2 * time.Minute, 5 * time.Minute, 14 * time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
 			h := guardtest.Answering(0, "done")
@@ -175,7 +164,6 @@ func TestClaimThatIsMinutesLateHoldsNothing(t *testing.T) {
 // is away for longer than the lease, and the claim has lapsed when it comes back. The first answer to
 // anybody is the sign that it is back.
 func TestOutageAfterALateClaimHoldsNothing(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := guardtest.Answering(0, "done")
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithRecovery(idempotency.Hold))
@@ -202,7 +190,6 @@ func TestOutageAfterALateClaimHoldsNothing(t *testing.T) {
 // Nothing has run, and so nobody has to wait for a store that is away. But an operator hears which
 // keys may be held.
 func TestShutdownDoesNotWaitForGhosts(t *testing.T) {
-	t.Parallel()
 	guardtest.Each(t, map[string]guardtest.Fault{"refused": guardtest.Refuse, "hanging": guardtest.Hang}, func(t *testing.T, fault guardtest.Fault) {
 		guardtest.BubbleOnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
 			const lease = 20 * time.Second
@@ -236,7 +223,6 @@ func TestShutdownDoesNotWaitForGhosts(t *testing.T) {
 // A store may return what it has read although the call failed in the end. Nobody runs under such a
 // claim, and so it is given back like any other ghost.
 func TestRecordWithAnErrorMeansNothing(t *testing.T) {
-	t.Parallel()
 	guardtest.BubbleOnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
 		st := &talkativeStore{Store: idempotency.NewMemoryStore(), fails: true}
 		h := guardtest.Answering(0, "done")
@@ -264,7 +250,6 @@ func (s *talkativeStore) Claim(ctx context.Context, key string, c store.Claim) (
 }
 
 func TestShutdownReportsGhostsAtItsDeadline(t *testing.T) {
-	t.Parallel()
 	guardtest.EachInBubble(t, map[string]guardtest.Fault{"refused": guardtest.Refuse, "hanging": guardtest.Hang}, func(t *testing.T, fault guardtest.Fault) {
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"))
 		p.Store.Fail(fault)
@@ -281,7 +266,6 @@ func TestShutdownReportsGhostsAtItsDeadline(t *testing.T) {
 // A run that is left is an error, whatever else is left. A claim whose reply is lost after the deadline
 // is left, too.
 func TestShutdownThatLeavesARunAndItsGhosts(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), &guardtest.Counter{Handler: func(http.ResponseWriter, *http.Request, int64) {
 			time.Sleep(time.Hour)
@@ -303,7 +287,6 @@ func TestShutdownThatLeavesARunAndItsGhosts(t *testing.T) {
 // While the store is away, many ghosts ask it seldom. When any request has found it back, they
 // are gone soon, one after another.
 func TestGhostsOfALongOutage(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const ghosts = 50
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"))
@@ -333,7 +316,6 @@ func TestGhostsOfALongOutage(t *testing.T) {
 // costs half of the time that the caller has. The next try succeeds: the step is recorded,
 // or the run is settled in the foreground.
 func TestOneHangingCallIsRepeatedInTime(t *testing.T) {
-	t.Parallel()
 	tests := map[string]struct {
 		status int
 		want   guardtest.Fate
@@ -344,29 +326,25 @@ func TestOneHangingCallIsRepeatedInTime(t *testing.T) {
 		"hold":     {http.StatusBadGateway, guardtest.IsHeld},
 	}
 	for op, test := range tests {
-		t.Run(op, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				store, seen := guardtest.NewStepFaultStore(), &guardtest.Events{}
-				store.On(op, guardtest.First(1, guardtest.Hang))
-				guard := guardtest.NewGuard(t, store, idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(seen.Observe))
-				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
-					if _, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil }); err != nil {
-						t.Error(err)
-					}
-					if test.status == http.StatusTooManyRequests { // the status alone would not outvote the step
-						op, _ := idempotency.FromContext(r.Context())
-						op.SetOutcome(idempotency.NotExecuted)
-					}
-					w.WriteHeader(test.status)
-				}}
-				s := guardtest.ServeRecorder(t, guard.Handler(h))
-				start := time.Now()
-				require.Equal(t, test.status, s.Do(t, guardtest.Call{Key: "k"}).Status)
-				require.Less(t, time.Since(start), 1500*time.Millisecond)
-				require.Zero(t, seen.Count(event.RecordingDelayed))
-				guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, test.want)
-			})
+		guardtest.Bubble(t, op, func(t *testing.T) {
+			store, seen := guardtest.NewStepFaultStore(), &guardtest.Events{}
+			store.On(op, guardtest.First(1, guardtest.Hang))
+			guard := guardtest.NewGuard(t, store, idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(seen.Observe))
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
+				if _, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil }); err != nil {
+					t.Error(err)
+				}
+				if test.status == http.StatusTooManyRequests { // the status alone would not outvote the step
+					guardtest.Op(r.Context()).SetOutcome(idempotency.NotExecuted)
+				}
+				w.WriteHeader(test.status)
+			}}
+			s := guardtest.ServeRecorder(t, guard.Handler(h))
+			start := time.Now()
+			require.Equal(t, test.status, s.Do(t, guardtest.Call{Key: "k"}).Status)
+			require.Less(t, time.Since(start), 1500*time.Millisecond)
+			require.Zero(t, seen.Count(event.RecordingDelayed))
+			guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, test.want)
 		})
 	}
 }
@@ -374,7 +352,6 @@ func TestOneHangingCallIsRepeatedInTime(t *testing.T) {
 // The store has settled a run, but the reply was lost, so it refuses the next renewal. That
 // is not a lost lease and must not be reported as one.
 func TestSettledRunHasNotLostItsLease(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"))
 		p.Store.On("complete", guardtest.Always(func(ctx context.Context, proceed func() error) error {

@@ -119,8 +119,7 @@ func refusesOvertaken(t *testing.T) (first, second *guardtest.Process, done <-ch
 	asleep := make(chan struct{})
 	first = guardtest.NewProcess(t, shared, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		<-asleep // and does not look at its context
-		op, _ := idempotency.FromContext(r.Context())
-		op.SetOutcome(idempotency.Final)
+		guardtest.Op(r.Context()).SetOutcome(idempotency.Final)
 		w.WriteHeader(http.StatusUnprocessableEntity)
 	}))
 	first.Store.On("renew", guardtest.Always(guardtest.Deaf(asleep)))
@@ -134,7 +133,6 @@ func refusesOvertaken(t *testing.T) (first, second *guardtest.Process, done <-ch
 // The claim that the overtaken run asks for again is granted, and the reply is lost. The run
 // owns the record by then, and must still not record its refusal.
 func TestDisplacedRefusalAfterALostReply(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		first, second, done, wake := refusesOvertaken(t)
 		first.Store.On("claim", guardtest.Between(2, 2, guardtest.LoseReply))
@@ -149,7 +147,6 @@ func TestDisplacedRefusalAfterALostReply(t *testing.T) {
 // A copy of the first completion is still on its way. It arrives when the overtaken run has
 // the claim back, and before that gives way. It is a call of an owner that has no claim.
 func TestLateCopyOfADisplacedRefusalIsNotRecorded(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		first, second, done, wake := refusesOvertaken(t)
 		var arrives func() error
@@ -172,7 +169,6 @@ func TestLateCopyOfADisplacedRefusalIsNotRecorded(t *testing.T) {
 // The overtaken run has the claim back, gives way, and the store goes away before the release
 // is acknowledged. Its client is still not shown the refusal.
 func TestRefusalThatGaveWayIsNotShown(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		first, _, done, wake := refusesOvertaken(t)
 		first.Store.On("release", guardtest.Always(guardtest.Refuse))
@@ -252,8 +248,7 @@ func TestClientOfAnOvertakenRunIsNotToldThatNothingRan(t *testing.T) {
 // loseRecord does what a failover can do.
 func loseRecord(t *testing.T, g *idempotency.Guard, b guardtest.RedisBackend) {
 	t.Helper()
-	info, err := g.Lookup(t.Context(), guardtest.HeldKey)
-	require.NoError(t, err)
+	info := guardtest.Lookup(t, g, guardtest.HeldKey)
 	require.EqualValues(t, 1, guardtest.RedisClient(t, b.Addrs...).Del(t.Context(), "idem:"+info.Record).Val())
 }
 
@@ -313,7 +308,6 @@ func TestRecordOfAnotherFunctionIsNotJudgedByARunThatHasEnded(t *testing.T) {
 // The same, but the store is away from the run that comes back, so that it cannot know what was
 // decided. It does know that its lease has ended.
 func TestRunThatIsCutOffDoesNotContradictAnOperator(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		shared := idempotency.NewMemoryStore()
 		hold := idempotency.WithRecovery(idempotency.Hold)
@@ -329,8 +323,7 @@ func TestRunThatIsCutOffDoesNotContradictAnOperator(t *testing.T) {
 		time.Sleep(guardtest.LeaseTime)
 		guardtest.RequireProblem(t, second.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.OutcomeUnknown)
 		desk := guardtest.NewGuard(t, shared)
-		seen, err := desk.Lookup(t.Context(), guardtest.HeldKey)
-		require.NoError(t, err)
+		seen := guardtest.Lookup(t, desk, guardtest.HeldKey)
 		require.NoError(t, desk.Resolve(t.Context(), guardtest.HeldKey, seen.Seen(),
 			idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusOK, Body: []byte("decided")}))
 		guardtest.RequireProblem(t, <-done, http.StatusConflict, problem.InFlight)
@@ -376,7 +369,6 @@ func TestPermanentErrorOfAnOvertakenFunctionIsNotFinal(t *testing.T) {
 // A function has run when it finds the record of another version in its way. It is not told that its key
 // was used for something else, or that nothing has run.
 func TestFunctionOvertakenByAnotherVersionIsInFlight(t *testing.T) {
-	t.Parallel()
 	guardtest.Each(t, map[string]byte{"that it knows": digest.VersionJSON, "that is newer": digest.VersionAsSent + 1}, func(t *testing.T, version byte) {
 		st := idempotency.NewMemoryStore()
 		guard := guardtest.NewGuard(t, st)
@@ -430,33 +422,29 @@ func TestAnswerThatWaitsKeepsItsMemory(t *testing.T) {
 // A release was executed, and its reply was lost. Another run may have the key before the release is
 // repeated, as it should: it has not overtaken the first.
 func TestLostReplyOfAReleaseIsNoTakeover(t *testing.T) {
-	t.Parallel()
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusTemporaryRedirect, http.StatusInternalServerError} {
 		for name, length := range map[string]time.Duration{"has ended": 0, "in flight": time.Minute} {
-			t.Run(fmt.Sprint(status, " ", name), func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					shared := idempotency.NewMemoryStore()
-					first := guardtest.NewProcess(t, shared, &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
-						w.WriteHeader(status)
-					}})
-					second := guardtest.NewProcess(t, shared, &guardtest.Counter{Handler: func(http.ResponseWriter, *http.Request, int64) {
-						time.Sleep(length)
-					}})
-					var retry <-chan guardtest.Reply
-					first.Store.On("release", guardtest.First(1, func(ctx context.Context, proceed func() error) error {
-						err := guardtest.LoseReply(ctx, proceed)
-						retry = second.Start(t, guardtest.Call{Key: "k"})
-						time.Sleep(10 * time.Millisecond)
-						return err
-					}))
-					require.Equal(t, status, first.Do(t, guardtest.Call{Key: "k"}).Status)
-					synctest.Wait()
-					require.Zero(t, first.Guard.Stats())
-					require.Zero(t, first.Events.Count(event.Overtaken))
-					require.Zero(t, first.Events.Count(event.LeaseLost))
-					require.Equal(t, http.StatusOK, (<-retry).Status)
-				})
+			guardtest.Bubble(t, fmt.Sprint(status, " ", name), func(t *testing.T) {
+				shared := idempotency.NewMemoryStore()
+				first := guardtest.NewProcess(t, shared, &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+					w.WriteHeader(status)
+				}})
+				second := guardtest.NewProcess(t, shared, &guardtest.Counter{Handler: func(http.ResponseWriter, *http.Request, int64) {
+					time.Sleep(length)
+				}})
+				var retry <-chan guardtest.Reply
+				first.Store.On("release", guardtest.First(1, func(ctx context.Context, proceed func() error) error {
+					err := guardtest.LoseReply(ctx, proceed)
+					retry = second.Start(t, guardtest.Call{Key: "k"})
+					time.Sleep(10 * time.Millisecond)
+					return err
+				}))
+				require.Equal(t, status, first.Do(t, guardtest.Call{Key: "k"}).Status)
+				synctest.Wait()
+				require.Zero(t, first.Guard.Stats())
+				require.Zero(t, first.Events.Count(event.Overtaken))
+				require.Zero(t, first.Events.Count(event.LeaseLost))
+				require.Equal(t, http.StatusOK, (<-retry).Status)
 			})
 		}
 	}
@@ -464,7 +452,6 @@ func TestLostReplyOfAReleaseIsNoTakeover(t *testing.T) {
 
 // A claim that was lost while the run lasted is another matter: the two have run at the same time.
 func TestReleaseOfALostClaimIsATakeover(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		second := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "second"))
 		h := &guardtest.Counter{}

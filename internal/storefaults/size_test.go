@@ -34,7 +34,6 @@ func answeringBytes(n int) *guardtest.Counter {
 // A store that takes 4 MiB in a second records an answer of 20 MiB while its client waits, and
 // replays it.
 func TestSlowStoreRecordsLargeAnswers(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := answeringBytes(20 * mebibyte)
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithLimits(idempotency.Limits{ResponseBody: 32 * mebibyte}))
@@ -55,7 +54,6 @@ func TestSlowStoreRecordsLargeAnswers(t *testing.T) {
 // Of an answer that the store does not take, it is recorded that the run has happened. The
 // handler must not run again when the retention of a claim ends that nobody settles.
 func TestAnswerThatTheStoreDoesNotTakeIsNotKept(t *testing.T) {
-	t.Parallel()
 	down := errors.New("connection reset by peer")
 	type row struct {
 		limit  func(s *guardtest.FaultStore)
@@ -102,24 +100,20 @@ func TestAnswerThatTheStoreDoesNotTakeIsNotKept(t *testing.T) {
 // While the store is away altogether, an answer of any size is kept whole. Its size is not to
 // blame, also if the store comes back between two tries.
 func TestAnswerOfAnySizeOutlivesAnOutage(t *testing.T) {
-	t.Parallel()
 	for name, away := range map[string]guardtest.Fault{"refused": guardtest.Refuse, "hanging": guardtest.Hang} {
 		for _, outage := range []time.Duration{time.Second, 3 * time.Second, 10 * time.Second, time.Minute} {
-			t.Run(name+" for "+outage.String(), func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					h := answeringBytes(mebibyte / 2)
-					p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h)
-					for _, op := range []string{"renew", "complete"} {
-						p.Store.On(op, guardtest.Always(away))
-					}
-					time.AfterFunc(outage, p.Store.Heal)
-					p.Do(t, guardtest.Call{Key: "k"})
-					time.Sleep(2 * time.Minute)
-					require.True(t, p.Do(t, guardtest.Call{Key: "k"}).Replayed())
-					require.Zero(t, p.Events.Count(event.NotKept))
-					p.RequireQuiet(t)
-				})
+			guardtest.Bubble(t, name+" for "+outage.String(), func(t *testing.T) {
+				h := answeringBytes(mebibyte / 2)
+				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h)
+				for _, op := range []string{"renew", "complete"} {
+					p.Store.On(op, guardtest.Always(away))
+				}
+				time.AfterFunc(outage, p.Store.Heal)
+				p.Do(t, guardtest.Call{Key: "k"})
+				time.Sleep(2 * time.Minute)
+				require.True(t, p.Do(t, guardtest.Call{Key: "k"}).Replayed())
+				require.Zero(t, p.Events.Count(event.NotKept))
+				p.RequireQuiet(t)
 			})
 		}
 	}
@@ -128,7 +122,6 @@ func TestAnswerOfAnySizeOutlivesAnOutage(t *testing.T) {
 // An answer is not given up because a store fails now and then. Neither is one that it fails to take
 // five times in a row, nor one that it fails to take for longer if it fails at other calls, too.
 func TestAnswerOutlivesAStoreThatFailsNowAndThen(t *testing.T) {
-	t.Parallel()
 	every := func(n int) func(int) guardtest.Fault {
 		return func(call int) guardtest.Fault {
 			if call%n == 0 {
@@ -162,7 +155,6 @@ func TestAnswerOutlivesAStoreThatFailsNowAndThen(t *testing.T) {
 // A shutdown has little time. An answer that the store does not take is given up sooner, so that the
 // process leaves no run behind of which nothing is known.
 func TestShutdownGivesUpAnAnswerRatherThanTheRun(t *testing.T) {
-	t.Parallel()
 	guardtest.BubbleOnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, _ guardtest.Fate) {
 		h := answeringBytes(2 * mebibyte)
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, recovery, idempotency.WithLimits(idempotency.Limits{ResponseBody: 4 * mebibyte}))
@@ -179,7 +171,6 @@ func TestShutdownGivesUpAnAnswerRatherThanTheRun(t *testing.T) {
 
 // A small answer is not worth giving up: it is recorded as soon as Complete works again.
 func TestSmallAnswerIsKeptWhole(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), answeringBytes(1000))
 		p.Store.On("complete", guardtest.First(50, guardtest.Refuse))
@@ -193,7 +184,6 @@ func TestSmallAnswerIsKeptWhole(t *testing.T) {
 // A function has run whose result is larger than the store or the guard keeps. Its caller gets
 // the result, and later callers learn that it has run.
 func TestResultThatIsNotKept(t *testing.T) {
-	t.Parallel()
 	large := strings.Repeat("x", mebibyte/2)
 	type row struct {
 		limit func(s *guardtest.FaultStore)
@@ -241,7 +231,6 @@ func TestResultThatIsNotKept(t *testing.T) {
 
 // A step that the store can never take is not tried again: nothing would change.
 func TestStepThatIsTooLargeIsNotRepeated(t *testing.T) {
-	t.Parallel()
 	st := guardtest.NewStepFaultStore()
 	st.RefuseAbove(100, store.ErrTooLarge)
 	g := guardtest.NewGuard(t, st)
@@ -257,7 +246,6 @@ func TestStepThatIsTooLargeIsNotRepeated(t *testing.T) {
 // key, and not the other: the steps of its last attempt would be taken again. A store that cannot be asked
 // for its records may have one of any key.
 func TestFullStoreDoesNotOpenAKeyThatItHas(t *testing.T) {
-	t.Parallel()
 	guardtest.Each(t, map[string]bool{"asked": true, "cannot be asked": false}, func(t *testing.T, asked bool) {
 		steps, large := 0, false
 		memory := idempotency.NewMemoryStore(idempotency.WithMaxBytes(4000))

@@ -60,7 +60,6 @@ func (p *pool) rest(t *testing.T, of *guardtest.Process) {
 // A store that is slow is fast enough for its clients, and is again after it was away. What the guard
 // has to give back meanwhile must not take the connections from those who wait.
 func TestSlowStoreRecoversFromAnOutage(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		connections := &pool{free: make(chan struct{}, 10), service: 200 * time.Millisecond}
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"))
@@ -104,7 +103,6 @@ func TestSlowStoreRecoversFromAnOutage(t *testing.T) {
 // Clients that hang up and ask again are more than a slow store can answer. The runs in flight keep their
 // claims all the same, and work is done.
 func TestSlowStoreServesTheRunsFirst(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		connections := &pool{free: make(chan struct{}, 4), service: 100 * time.Millisecond}
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(10*time.Second, "done"), idempotency.WithLease(6*time.Second))
@@ -112,29 +110,25 @@ func TestSlowStoreServesTheRunsFirst(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 		defer cancel()
 		var done atomic.Int64
-		var clients sync.WaitGroup
-		for c := range 40 {
-			clients.Go(func() {
-				for n := 0; ctx.Err() == nil; {
-					patient, hangUp := context.WithTimeout(t.Context(), time.Second)
-					answer := make(chan int, 1)
-					go func() {
-						got, _ := p.Try(patient, guardtest.Call{Key: fmt.Sprint(c, "-", n)})
-						answer <- got.Status
-					}()
-					select {
-					case status := <-answer:
-						if status == http.StatusOK {
-							n++
-							done.Add(1)
-						}
-					case <-patient.Done():
+		guardtest.Together(40, func(c int) {
+			for n := 0; ctx.Err() == nil; {
+				patient, hangUp := context.WithTimeout(t.Context(), time.Second)
+				answer := make(chan int, 1)
+				go func() {
+					got, _ := p.Try(patient, guardtest.Call{Key: fmt.Sprint(c, "-", n)})
+					answer <- got.Status
+				}()
+				select {
+				case status := <-answer:
+					if status == http.StatusOK {
+						n++
+						done.Add(1)
 					}
-					hangUp()
+				case <-patient.Done():
 				}
-			})
-		}
-		clients.Wait()
+				hangUp()
+			}
+		})
 		require.Less(t, p.Events.Count(event.LeaseLost), 20, "0 to 8 with a throttle, and 36 to 39 without")
 		require.Greater(t, done.Load(), int64(100))
 		connections.rest(t, p)
@@ -143,7 +137,6 @@ func TestSlowStoreServesTheRunsFirst(t *testing.T) {
 
 // A store becomes slow while many runs last. Their renewals do not wait for each other, and all keep their claims.
 func TestSlowStoreRenewsAllAtOnce(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		connections := &pool{free: make(chan struct{}, 200), service: 10 * time.Millisecond}
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(2*time.Minute, "done"), idempotency.WithLease(9*time.Second))
@@ -166,7 +159,6 @@ func TestSlowStoreRenewsAllAtOnce(t *testing.T) {
 // A rush of clients that hang up leaves more answers to record than a store far away can take before they are
 // given up. When the rush is over, they are recorded, and whoever comes then is served.
 func TestSlowStoreRecoversFromARush(t *testing.T) {
-	t.Parallel()
 	tests := []struct {
 		connections          int
 		service, dial, lease time.Duration
@@ -176,39 +168,36 @@ func TestSlowStoreRecoversFromARush(t *testing.T) {
 		{4, 600 * time.Millisecond, 1800 * time.Millisecond, 9 * time.Second},
 	}
 	for _, tt := range tests {
-		t.Run(fmt.Sprint(tt), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				connections := &pool{free: make(chan struct{}, tt.connections), service: tt.service, dial: tt.dial}
-				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					if r.Header.Get("Idempotency-Key") == "long" {
-						time.Sleep(35 * time.Second)
-					}
-					w.WriteHeader(http.StatusOK)
-				}), idempotency.WithLease(tt.lease))
-				p.Store.Fail(connections.call)
-				long := p.Start(t, guardtest.Call{Key: "long"})
-				var clients sync.WaitGroup
-				for c := range 40 {
-					for n := range 25 {
-						clients.Go(func() {
-							time.Sleep(time.Duration(n) * 400 * time.Millisecond)
-							_, _ = p.Try(t.Context(), guardtest.Call{Key: fmt.Sprint(c, "-", n/3)})
-						})
-					}
+		guardtest.Bubble(t, fmt.Sprint(tt), func(t *testing.T) {
+			connections := &pool{free: make(chan struct{}, tt.connections), service: tt.service, dial: tt.dial}
+			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Idempotency-Key") == "long" {
+					time.Sleep(35 * time.Second)
 				}
-				time.Sleep(40 * time.Second)
-				clients.Wait()
-				require.Equal(t, http.StatusOK, (<-long).Status)
-				if tt.lease > 10*time.Second { // longer than the rush
-					require.Zero(t, p.Events.Count(event.LeaseLost))
+				w.WriteHeader(http.StatusOK)
+			}), idempotency.WithLease(tt.lease))
+			p.Store.Fail(connections.call)
+			long := p.Start(t, guardtest.Call{Key: "long"})
+			var clients sync.WaitGroup
+			for c := range 40 {
+				for n := range 25 {
+					clients.Go(func() {
+						time.Sleep(time.Duration(n) * 400 * time.Millisecond)
+						_, _ = p.Try(t.Context(), guardtest.Call{Key: fmt.Sprint(c, "-", n/3)})
+					})
 				}
-				require.Zero(t, p.Guard.Stats().Pending)
-				start := time.Now()
-				require.Equal(t, http.StatusOK, p.Attempt(t, guardtest.Call{Key: "next"}).Status)
-				require.Less(t, time.Since(start), 2*time.Second)
-				connections.rest(t, p)
-			})
+			}
+			time.Sleep(40 * time.Second)
+			clients.Wait()
+			require.Equal(t, http.StatusOK, (<-long).Status)
+			if tt.lease > 10*time.Second { // longer than the rush
+				require.Zero(t, p.Events.Count(event.LeaseLost))
+			}
+			require.Zero(t, p.Guard.Stats().Pending)
+			start := time.Now()
+			require.Equal(t, http.StatusOK, p.Attempt(t, guardtest.Call{Key: "next"}).Status)
+			require.Less(t, time.Since(start), 2*time.Second)
+			connections.rest(t, p)
 		})
 	}
 }
@@ -256,7 +245,6 @@ func (s *servers) reach(name string) error {
 
 // One server of several hangs. The keys of the others are claimed as fast as ever.
 func TestHangingServerDoesNotStopTheOthers(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		servers := &servers{Store: idempotency.NewMemoryStore()}
 		servers.hangs.Store(true)
@@ -284,7 +272,6 @@ func TestHangingServerDoesNotStopTheOthers(t *testing.T) {
 // One server of several hangs, and many runs renew their claims there, again and again. The runs of the others keep
 // theirs.
 func TestHangingServerDoesNotStopTheRenewalsOfOthers(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		servers := &servers{Store: idempotency.NewMemoryStore()}
 		p := guardtest.NewProcess(t, servers, guardtest.Answering(2*time.Minute, "done"), idempotency.WithLease(9*time.Second))
@@ -312,7 +299,6 @@ func TestHangingServerDoesNotStopTheRenewalsOfOthers(t *testing.T) {
 // A run whose claim was lost needs several calls to record its answer. Each of them has its time, however slow
 // the store is.
 func TestSlowStoreTakesALostClaimBack(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		connections := &pool{free: make(chan struct{}, 100), service: 1200 * time.Millisecond}
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(10*time.Second, "done"), idempotency.WithLease(6*time.Second))
@@ -330,23 +316,18 @@ func TestSlowStoreTakesALostClaimBack(t *testing.T) {
 
 // A store that always answers late, but in time, is far away and not behind. All that is asked of it is answered.
 func TestSlowStoreIsNotBehind(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		connections := &pool{free: make(chan struct{}, 200), service: 1500 * time.Millisecond}
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(time.Minute, "done"), idempotency.WithLease(9*time.Second))
 		p.Store.Fail(connections.call)
 		var done atomic.Int64
-		var clients sync.WaitGroup
-		for c := range 60 {
-			clients.Go(func() {
-				for n := range 3 {
-					if p.Attempt(t, guardtest.Call{Key: fmt.Sprint(c, "-", n)}).Status == http.StatusOK {
-						done.Add(1)
-					}
+		guardtest.Together(60, func(c int) {
+			for n := range 3 {
+				if p.Attempt(t, guardtest.Call{Key: fmt.Sprint(c, "-", n)}).Status == http.StatusOK {
+					done.Add(1)
 				}
-			})
-		}
-		clients.Wait()
+			}
+		})
 		require.EqualValues(t, 180, done.Load())
 		require.Zero(t, p.Events.Count(event.LeaseLost))
 		connections.rest(t, p)
@@ -356,7 +337,6 @@ func TestSlowStoreIsNotBehind(t *testing.T) {
 // A store that has fallen behind is asked for a few claims at a time. The others are refused, and there is nothing
 // to give back.
 func TestSlowStoreIsAskedForAFew(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		connections := &pool{free: make(chan struct{}, 100), service: 100 * time.Millisecond}
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"))
@@ -364,16 +344,12 @@ func TestSlowStoreIsAskedForAFew(t *testing.T) {
 		p.Attempt(t, guardtest.Call{Key: "first"})
 		connections.service = 1500 * time.Millisecond
 		var refused atomic.Int64
-		var clients sync.WaitGroup
-		for c := range 60 {
-			clients.Go(func() {
-				time.Sleep(time.Duration(c) * 100 * time.Millisecond)
-				if p.Attempt(t, guardtest.Call{Key: fmt.Sprint(c)}).Problem.Code == problem.StoreUnavailable {
-					refused.Add(1)
-				}
-			})
-		}
-		clients.Wait()
+		guardtest.Together(60, func(c int) {
+			time.Sleep(time.Duration(c) * 100 * time.Millisecond)
+			if p.Attempt(t, guardtest.Call{Key: fmt.Sprint(c)}).Problem.Code == problem.StoreUnavailable {
+				refused.Add(1)
+			}
+		})
 		require.Greater(t, refused.Load(), int64(20))
 		require.Zero(t, p.Guard.Stats().GivingBack)
 		connections.rest(t, p)
@@ -382,18 +358,13 @@ func TestSlowStoreIsAskedForAFew(t *testing.T) {
 
 // One slow server of several, and many clients who ask for its keys. The runs of the others keep theirs.
 func TestSlowServerDoesNotStopTheOthers(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		servers := &servers{Store: idempotency.NewMemoryStore(), slow: 1200 * time.Millisecond}
 		p := guardtest.NewProcess(t, servers, guardtest.Answering(time.Minute, "done"), idempotency.WithLease(6*time.Second))
-		var clients sync.WaitGroup
-		for n := range 300 {
-			clients.Go(func() {
-				time.Sleep(time.Duration(n) * 10 * time.Millisecond)
-				require.Equal(t, http.StatusOK, p.Attempt(t, guardtest.Call{Key: fmt.Sprint(n)}).Status)
-			})
-		}
-		clients.Wait()
+		guardtest.Together(300, func(n int) {
+			time.Sleep(time.Duration(n) * 10 * time.Millisecond)
+			require.Equal(t, http.StatusOK, p.Attempt(t, guardtest.Call{Key: fmt.Sprint(n)}).Status)
+		})
 		require.Zero(t, p.Events.Count(event.LeaseLost))
 		require.NoError(t, p.Guard.Shutdown(t.Context()))
 	})
@@ -401,22 +372,17 @@ func TestSlowServerDoesNotStopTheOthers(t *testing.T) {
 
 // Each answer of a slow store counts, also where requests run without protection if it has none.
 func TestSlowStoreProtectsWhereItFailsOpen(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		connections := &pool{free: make(chan struct{}, 100), service: 100 * time.Millisecond}
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"), idempotency.WithFailOpen(true))
 		p.Store.Fail(connections.call)
 		p.Attempt(t, guardtest.Call{Key: "first"})
 		connections.service = 1500 * time.Millisecond
-		var clients sync.WaitGroup
-		for c := range 20 {
-			clients.Go(func() {
-				for n := range 5 {
-					p.Attempt(t, guardtest.Call{Key: fmt.Sprint(c, "-", n)})
-				}
-			})
-		}
-		clients.Wait()
+		guardtest.Together(20, func(c int) {
+			for n := range 5 {
+				p.Attempt(t, guardtest.Call{Key: fmt.Sprint(c, "-", n)})
+			}
+		})
 		require.Zero(t, p.Events.Count(event.FailOpen))
 		connections.rest(t, p)
 	})

@@ -21,7 +21,6 @@ import (
 
 // A hanging store delays a step no longer than it delays the end of a run.
 func TestStepThatCannotBeRecordedEndsInTime(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := guardtest.NewStepFaultStore()
 		st.On("step", guardtest.Always(guardtest.Hang))
@@ -41,7 +40,6 @@ func TestStepThatCannotBeRecordedEndsInTime(t *testing.T) {
 // If the lease ends while the mark of a step is being recorded, the step does not begin,
 // and the mark is removed.
 func TestStepIsNotBegunByAMarkThatTookTooLong(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := guardtest.NewStepFaultStore()
 		st.On("renew", guardtest.Always(guardtest.Hang))
@@ -71,7 +69,6 @@ func TestStepIsNotBegunByAMarkThatTookTooLong(t *testing.T) {
 // The store loses the record of a run that has made a step. The process knows what must not be repeated, and holds the
 // key; a step with a derived key may be made again.
 func TestStepIsNotForgottenWithItsRecord(t *testing.T) {
-	t.Parallel()
 	once := []idempotency.TaskOption{idempotency.AtMostOnce()}
 	type row struct {
 		opts  []idempotency.TaskOption
@@ -122,14 +119,12 @@ func TestStepIsNotForgottenWithItsRecord(t *testing.T) {
 // A run that may have been overtaken starts no further effect. An answer that it gives for
 // that reason is not the answer to the request.
 func TestStepIsNotBegunWithoutALease(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := guardtest.NewStepFaultStore()
 		guard := guardtest.NewGuard(t, st, idempotency.WithLease(3*time.Second))
 		ran := 0
 		s := guardtest.ServeRecorder(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			op, _ := idempotency.FromContext(r.Context())
-			if op.Attempt() == 1 {
+			if guardtest.Op(r.Context()).Attempt() == 1 {
 				st.On("renew", guardtest.Always(guardtest.Hang))
 				time.Sleep(4 * time.Second)
 				st.Heal()
@@ -153,7 +148,6 @@ func TestStepIsNotBegunWithoutALease(t *testing.T) {
 // A process that was paused finds its lease over before its own renewals do. Here they are
 // late because the observer is slow.
 func TestStepNoticesFirstThatTheLeaseIsOver(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := guardtest.NewStepFaultStore()
 		st.On("renew", guardtest.Always(guardtest.Refuse))
@@ -178,7 +172,6 @@ func TestStepNoticesFirstThatTheLeaseIsOver(t *testing.T) {
 }
 
 func TestStepThatCannotBeRecordedSaysSo(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := guardtest.NewStepFaultStore()
 		guard := guardtest.NewGuard(t, st)
@@ -196,9 +189,8 @@ func TestStepThatCannotBeRecordedSaysSo(t *testing.T) {
 				t.Error("a step at most once runs without its mark")
 				return 0, nil
 			}, idempotency.AtMostOnce())
-			if !errors.Is(err, guardtest.ErrDown) || errors.Is(err, idempotency.ErrNotRecorded) {
-				t.Errorf("error %v", err)
-			}
+			assert.ErrorIs(t, err, guardtest.ErrDown)
+			assert.NotErrorIs(t, err, idempotency.ErrNotRecorded)
 			w.WriteHeader(http.StatusInternalServerError)
 		})))
 		s.Do(t, guardtest.Call{Key: "k"})
@@ -210,7 +202,6 @@ func TestStepThatCannotBeRecordedSaysSo(t *testing.T) {
 // A run does not notice that the store was away, if it comes back in time, or that a reply
 // was lost.
 func TestStepIsRecordedWhenTheStoreComesBack(t *testing.T) {
-	t.Parallel()
 	guardtest.EachInBubble(t, map[string]guardtest.Fault{"refused": guardtest.Refuse, "reply lost": guardtest.LoseReply, "hangs": guardtest.Hang}, func(t *testing.T, hit guardtest.Fault) {
 		st := guardtest.NewStepFaultStore()
 		st.On("step", guardtest.First(1, hit))
@@ -227,7 +218,6 @@ func TestStepIsRecordedWhenTheStoreComesBack(t *testing.T) {
 
 // A run that was overtaken without noticing must not change the record of its successor.
 func TestStepOfAnOvertakenRunIsRefused(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := guardtest.NewStepFaultStore()
 		guard := guardtest.NewGuard(t, st, idempotency.WithLease(3*time.Second))
@@ -242,9 +232,7 @@ func TestStepOfAnOvertakenRunIsRefused(t *testing.T) {
 				}
 				return op.Attempt(), nil
 			})
-			if op.Attempt() == 1 && (!errors.Is(err, idempotency.ErrNotRecorded) || !errors.Is(err, store.ErrNotOwner)) {
-				t.Errorf("overtaken: %d, %v", got, err)
-			}
+			assert.False(t, op.Attempt() == 1 && (!errors.Is(err, idempotency.ErrNotRecorded) || !errors.Is(err, store.ErrNotOwner)), "overtaken: %d, %v", got, err)
 			if op.Attempt() == 2 {
 				st.Heal()
 				assert.NoError(t, err)
@@ -266,7 +254,6 @@ func TestStepOfAnOvertakenRunIsRefused(t *testing.T) {
 // When the store refuses a step, the run has lost its claim. The guard says so without
 // waiting for a renewal.
 func TestStepThatIsRefusedEndsTheRun(t *testing.T) {
-	t.Parallel()
 	st := guardtest.NewStepFaultStore()
 	st.On("step", guardtest.First(1, guardtest.FailWith(store.ErrNotOwner)))
 	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st).Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -21,7 +21,6 @@ import (
 )
 
 func TestStoreDownAtClaimRunsNothing(t *testing.T) {
-	t.Parallel()
 	guardtest.EachInBubble(t, map[string]guardtest.Fault{"refused": guardtest.Refuse, "hanging": guardtest.Hang}, func(t *testing.T, f guardtest.Fault) {
 		h := guardtest.Answering(0, "done")
 		memory := idempotency.NewMemoryStore()
@@ -40,7 +39,6 @@ func TestStoreDownAtClaimRunsNothing(t *testing.T) {
 }
 
 func TestFailOpenRunsVisibly(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := &guardtest.Counter{Handler: func(_ http.ResponseWriter, r *http.Request, _ int64) {
 			if _, ok := idempotency.FromContext(r.Context()); ok {
@@ -64,7 +62,6 @@ func TestFailOpenRunsVisibly(t *testing.T) {
 // A run without protection inside a step of another run takes part in neither record. Its
 // steps would be steps inside that step, and it would derive the same keys each time.
 func TestFailOpenRunIsNoPartOfAnother(t *testing.T) {
-	t.Parallel()
 	st := &guardtest.FaultStore{Behind: idempotency.NewMemoryStore()}
 	st.On("claim", guardtest.Always(guardtest.Refuse))
 	away := guardtest.NewGuard(t, st, idempotency.WithFailOpen(true))
@@ -102,7 +99,6 @@ func TestFailOpenRunIsNoPartOfAnother(t *testing.T) {
 
 // A refusal by the store is an answer and not a failure, so the guard undoes nothing.
 func TestDefiniteRefusalsOfTheStore(t *testing.T) {
-	t.Parallel()
 	type row struct {
 		err    error
 		status int
@@ -127,7 +123,6 @@ func TestDefiniteRefusalsOfTheStore(t *testing.T) {
 // A ghost is a claim that was executed but whose reply was lost. Nobody runs under it. If
 // the guard did not release it, it would block the key for a lease, or hold it under Hold.
 func TestGhostClaimIsGivenBack(t *testing.T) {
-	t.Parallel()
 	type row struct {
 		claim, release func(int) guardtest.Fault
 		after          time.Duration // the key is free by then
@@ -159,40 +154,32 @@ func TestGhostClaimIsGivenBack(t *testing.T) {
 // A shutdown releases a ghost if the store comes back in time. It does not wait for a claim
 // that probably never existed.
 func TestShutdownGivesGhostClaimsBack(t *testing.T) {
-	t.Parallel()
-	t.Run("the store is away", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			shared := idempotency.NewMemoryStore()
-			p := guardtest.NewProcess(t, shared, guardtest.Answering(0, "done"), idempotency.WithRecovery(idempotency.Hold))
-			p.Store.On("claim", guardtest.Always(guardtest.LoseReply))
-			p.Store.On("release", guardtest.Always(guardtest.Refuse))
-			p.Do(t, guardtest.Call{Key: "k"})
-			time.AfterFunc(5*time.Second, p.Store.Heal)
-			start := time.Now()
-			require.NoError(t, p.Guard.Shutdown(t.Context()))
-			require.Less(t, time.Since(start), 8*time.Second)
-			next := guardtest.NewProcess(t, shared, guardtest.Answering(0, "next"))
-			require.Equal(t, "next", next.Do(t, guardtest.Call{Key: "k"}).Body)
-		})
+	guardtest.Bubble(t, "the store is away", func(t *testing.T) {
+		shared := idempotency.NewMemoryStore()
+		p := guardtest.NewProcess(t, shared, guardtest.Answering(0, "done"), idempotency.WithRecovery(idempotency.Hold))
+		p.Store.On("claim", guardtest.Always(guardtest.LoseReply))
+		p.Store.On("release", guardtest.Always(guardtest.Refuse))
+		p.Do(t, guardtest.Call{Key: "k"})
+		time.AfterFunc(5*time.Second, p.Store.Heal)
+		start := time.Now()
+		require.NoError(t, p.Guard.Shutdown(t.Context()))
+		require.Less(t, time.Since(start), 8*time.Second)
+		next := guardtest.NewProcess(t, shared, guardtest.Answering(0, "next"))
+		require.Equal(t, "next", next.Do(t, guardtest.Call{Key: "k"}).Body)
 	})
-	t.Run("the store never saw it", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"))
-			p.Store.On("claim", guardtest.Always(guardtest.Refuse))
-			p.Do(t, guardtest.Call{Key: "k"})
-			start := time.Now()
-			require.NoError(t, p.Guard.Shutdown(t.Context()))
-			require.Zero(t, time.Since(start))
-		})
+	guardtest.Bubble(t, "the store never saw it", func(t *testing.T) {
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"))
+		p.Store.On("claim", guardtest.Always(guardtest.Refuse))
+		p.Do(t, guardtest.Call{Key: "k"})
+		start := time.Now()
+		require.NoError(t, p.Guard.Shutdown(t.Context()))
+		require.Zero(t, time.Since(start))
 	})
 }
 
 // The effect has happened, and the store cannot record the answer. The client still gets
 // the answer soon, nobody runs again, and the guard records it when the store is back.
 func TestAnswerIsRecordedWhenTheStoreIsBack(t *testing.T) {
-	t.Parallel()
 	tests := map[string]struct {
 		fault  guardtest.Fault
 		within time.Duration // of the store's return, at whatever moment between two tries that is
@@ -203,32 +190,29 @@ func TestAnswerIsRecordedWhenTheStoreIsBack(t *testing.T) {
 	for name, tt := range tests {
 		for after := range 4 * time.Second / (500 * time.Millisecond) {
 			away := 5*time.Minute + after*500*time.Millisecond // ten leases
-			t.Run(fmt.Sprint(name, " for ", away), func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					h := guardtest.Answering(0, "done")
-					shared := idempotency.NewMemoryStore()
-					p, other := guardtest.NewProcess(t, shared, h), guardtest.NewProcess(t, shared, h)
-					p.Store.On("complete", guardtest.Always(tt.fault))
-					start := time.Now()
-					got := p.Do(t, guardtest.Call{Key: "k"})
-					require.Equal(t, "done", got.Body)
-					require.LessOrEqual(t, time.Since(start), 2*time.Second)
-					for time.Since(start) < away-time.Second {
-						guardtest.RequireProblem(t, other.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
-						time.Sleep(time.Second)
-					}
-					time.Sleep(away - time.Since(start))
-					p.Store.Heal()
-					time.Sleep(tt.within)
-					got = other.Do(t, guardtest.Call{Key: "k"})
-					require.True(t, got.Replayed())
-					require.Equal(t, "done", got.Body)
-					require.EqualValues(t, 1, h.Runs.Load())
-					require.Equal(t, 1, p.Events.Count(event.RecordingDelayed))
-					require.Zero(t, p.Events.Count(event.RecordingLost))
-					p.RequireQuiet(t)
-				})
+			guardtest.Bubble(t, fmt.Sprint(name, " for ", away), func(t *testing.T) {
+				h := guardtest.Answering(0, "done")
+				shared := idempotency.NewMemoryStore()
+				p, other := guardtest.NewProcess(t, shared, h), guardtest.NewProcess(t, shared, h)
+				p.Store.On("complete", guardtest.Always(tt.fault))
+				start := time.Now()
+				got := p.Do(t, guardtest.Call{Key: "k"})
+				require.Equal(t, "done", got.Body)
+				require.LessOrEqual(t, time.Since(start), 2*time.Second)
+				for time.Since(start) < away-time.Second {
+					guardtest.RequireProblem(t, other.Do(t, guardtest.Call{Key: "k"}), http.StatusConflict, problem.InFlight)
+					time.Sleep(time.Second)
+				}
+				time.Sleep(away - time.Since(start))
+				p.Store.Heal()
+				time.Sleep(tt.within)
+				got = other.Do(t, guardtest.Call{Key: "k"})
+				require.True(t, got.Replayed())
+				require.Equal(t, "done", got.Body)
+				require.EqualValues(t, 1, h.Runs.Load())
+				require.Equal(t, 1, p.Events.Count(event.RecordingDelayed))
+				require.Zero(t, p.Events.Count(event.RecordingLost))
+				p.RequireQuiet(t)
 			})
 		}
 	}
@@ -236,7 +220,6 @@ func TestAnswerIsRecordedWhenTheStoreIsBack(t *testing.T) {
 
 // The whole store is away for less than a lease.
 func TestOutageShorterThanTheLeaseRunsNothingTwice(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := guardtest.Answering(15*time.Second, "done")
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h)
@@ -258,7 +241,6 @@ func TestOutageShorterThanTheLeaseRunsNothingTwice(t *testing.T) {
 // A guard repeats each kind of settling until the store acknowledges it, even if it had
 // already happened.
 func TestSettlingIsRepeated(t *testing.T) {
-	t.Parallel()
 	faults := map[string]func(int) guardtest.Fault{
 		"refused":          guardtest.First(3, guardtest.Refuse),
 		"reply lost":       guardtest.First(3, guardtest.LoseReply),
@@ -275,19 +257,16 @@ func TestSettlingIsRepeated(t *testing.T) {
 			"release":  {http.StatusBadGateway, idempotency.Rerun, guardtest.RunsNext},
 			"hold":     {http.StatusBadGateway, idempotency.Hold, guardtest.IsHeld},
 		} {
-			t.Run(op+" "+name, func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) { w.WriteHeader(end.status) }}
-					p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithRecovery(end.recovery))
-					p.Store.On(op, f)
-					start := time.Now()
-					require.Equal(t, end.status, p.Do(t, guardtest.Call{Key: "k"}).Status)
-					require.LessOrEqual(t, time.Since(start), 2*time.Second)
-					time.Sleep(2 * time.Minute)
-					guardtest.RequireFate(t, p.Server, h, guardtest.Call{Key: "k"}, end.want)
-					p.RequireQuiet(t)
-				})
+			guardtest.Bubble(t, op+" "+name, func(t *testing.T) {
+				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) { w.WriteHeader(end.status) }}
+				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithRecovery(end.recovery))
+				p.Store.On(op, f)
+				start := time.Now()
+				require.Equal(t, end.status, p.Do(t, guardtest.Call{Key: "k"}).Status)
+				require.LessOrEqual(t, time.Since(start), 2*time.Second)
+				time.Sleep(2 * time.Minute)
+				guardtest.RequireFate(t, p.Server, h, guardtest.Call{Key: "k"}, end.want)
+				p.RequireQuiet(t)
 			})
 		}
 	}
@@ -295,7 +274,6 @@ func TestSettlingIsRepeated(t *testing.T) {
 
 // A store that ignores deadlines hangs in its own goroutine and delays nobody else.
 func TestDeafStoreHangsNobody(t *testing.T) {
-	t.Parallel()
 	tests := map[string]struct {
 		status int
 		want   int
@@ -308,31 +286,28 @@ func TestDeafStoreHangsNobody(t *testing.T) {
 		"hold":     {http.StatusBadGateway, http.StatusBadGateway, 2 * time.Second},
 	}
 	for op, tt := range tests {
-		t.Run(op, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				hearing := make(chan struct{})
-				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
-					time.Sleep(time.Minute)
-					w.WriteHeader(tt.status)
-				}}
-				if op == "claim" {
-					h = guardtest.Answering(0, "")
-				}
-				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithRecovery(idempotency.Hold))
-				p.Store.On(op, guardtest.Always(guardtest.Deaf(hearing)))
-				start := time.Now()
-				got := p.Do(t, guardtest.Call{Key: "k"})
-				took := time.Since(start)
-				if op != "claim" {
-					took -= time.Minute
-				}
-				require.Equal(t, tt.want, got.Status)
-				require.LessOrEqual(t, took, tt.within)
-				_ = p.Guard.Shutdown(guardtest.Shortly(t))
-				close(hearing)
-				p.RequireQuiet(t)
-			})
+		guardtest.Bubble(t, op, func(t *testing.T) {
+			hearing := make(chan struct{})
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+				time.Sleep(time.Minute)
+				w.WriteHeader(tt.status)
+			}}
+			if op == "claim" {
+				h = guardtest.Answering(0, "")
+			}
+			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithRecovery(idempotency.Hold))
+			p.Store.On(op, guardtest.Always(guardtest.Deaf(hearing)))
+			start := time.Now()
+			got := p.Do(t, guardtest.Call{Key: "k"})
+			took := time.Since(start)
+			if op != "claim" {
+				took -= time.Minute
+			}
+			require.Equal(t, tt.want, got.Status)
+			require.LessOrEqual(t, took, tt.within)
+			_ = p.Guard.Shutdown(guardtest.Shortly(t))
+			close(hearing)
+			p.RequireQuiet(t)
 		})
 	}
 }
@@ -340,27 +315,23 @@ func TestDeafStoreHangsNobody(t *testing.T) {
 // A store that panics has failed like any other, wherever it is called: also where no request
 // waits, and in goroutines of the guard's own.
 func TestStoreThatPanicsEndsNothing(t *testing.T) {
-	t.Parallel()
 	for op, want := range map[string]int{
 		"claim": http.StatusServiceUnavailable, "renew": http.StatusOK, "complete": http.StatusOK,
 	} {
-		t.Run(op, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
-					time.Sleep(time.Minute)
-					w.WriteHeader(http.StatusOK)
-				}}
-				p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h)
-				p.Store.On(op, guardtest.Always(guardtest.Panic))
-				require.Equal(t, want, p.Do(t, guardtest.Call{Key: "k"}).Status)
-				require.Positive(t, p.Store.Count(op))
-				p.Store.Heal()
-				time.Sleep(time.Minute) // longer than any pause between two tries
-				require.Equal(t, http.StatusOK, p.Do(t, guardtest.Call{Key: "k"}).Status)
-				require.EqualValues(t, 1, h.Runs.Load())
-				p.RequireQuiet(t)
-			})
+		guardtest.Bubble(t, op, func(t *testing.T) {
+			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
+				time.Sleep(time.Minute)
+				w.WriteHeader(http.StatusOK)
+			}}
+			p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h)
+			p.Store.On(op, guardtest.Always(guardtest.Panic))
+			require.Equal(t, want, p.Do(t, guardtest.Call{Key: "k"}).Status)
+			require.Positive(t, p.Store.Count(op))
+			p.Store.Heal()
+			time.Sleep(time.Minute) // longer than any pause between two tries
+			require.Equal(t, http.StatusOK, p.Do(t, guardtest.Call{Key: "k"}).Status)
+			require.EqualValues(t, 1, h.Runs.Load())
+			p.RequireQuiet(t)
 		})
 	}
 }
@@ -369,7 +340,6 @@ func TestStoreThatPanicsEndsNothing(t *testing.T) {
 // them, the guard makes no more calls of any kind until some return. Claims are throttled before that, but not
 // where they fail open.
 func TestDeafStoreIsNotCalledWithoutEnd(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const bound, atOnce = 4096, 512
 		hearing := make(chan struct{})
@@ -378,16 +348,10 @@ func TestDeafStoreIsNotCalledWithoutEnd(t *testing.T) {
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"), idempotency.WithFailOpen(true))
 		p.Store.Fail(guardtest.Deaf(hearing))
 		for round := range 3 * bound / atOnce {
-			var wg sync.WaitGroup
-			for i := range atOnce {
-				wg.Go(func() {
-					got := p.Attempt(t, guardtest.Call{Key: fmt.Sprintf("%d-%d", round, i)})
-					if got.Body != "done" {
-						t.Errorf("request %d: %d %s", i, got.Status, got.Body)
-					}
-				})
-			}
-			wg.Wait()
+			guardtest.Together(atOnce, func(i int) {
+				got := p.Attempt(t, guardtest.Call{Key: fmt.Sprintf("%d-%d", round, i)})
+				assert.Equal(t, "done", got.Body, "request %d: %d %s", i, got.Status, got.Body)
+			})
 		}
 		time.Sleep(time.Minute) // claims are given back, which are calls too
 		require.GreaterOrEqual(t, p.Store.Total(), bound)
@@ -404,21 +368,14 @@ func TestDeafStoreIsNotCalledWithoutEnd(t *testing.T) {
 // A long outage costs a bounded number of goroutines, however many requests fail. When it is
 // over, claims that may be minutes late do not keep the room from others.
 func TestGhostClaimsAreBoundedByNumber(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const fit, over = 4096, 3
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"), idempotency.WithRecovery(idempotency.Hold))
 		p.Store.Fail(guardtest.Hang)
-		var wg sync.WaitGroup
-		for i := range fit + over {
-			wg.Go(func() {
-				got := p.Attempt(t, guardtest.Call{Key: fmt.Sprint(i)})
-				if got.Problem.Code != problem.StoreUnavailable {
-					t.Errorf("request %d: %d %s", i, got.Status, got.Body)
-				}
-			})
-		}
-		wg.Wait()
+		guardtest.Together(fit+over, func(i int) {
+			got := p.Attempt(t, guardtest.Call{Key: fmt.Sprint(i)})
+			assert.Equal(t, problem.StoreUnavailable, got.Problem.Code, "request %d: %d %s", i, got.Status, got.Body)
+		})
 		synctest.Wait()
 		require.Equal(t, over, p.Events.Count(event.ClaimLeft))
 		require.LessOrEqual(t, p.Store.Count("release"), 16+4, "no more ask at a time")
@@ -439,7 +396,6 @@ func TestGhostClaimsAreBoundedByNumber(t *testing.T) {
 // A guard that fails open may run a key that it knows nothing about. If the store told it
 // of a record before it failed, another run exists or existed, and the guard refuses.
 func TestFailOpenDoesNotForgetWhatTheStoreHasSaid(t *testing.T) {
-	t.Parallel()
 	for name, c := range map[string]struct {
 		opt    idempotency.Option
 		status int
@@ -450,33 +406,30 @@ func TestFailOpenDoesNotForgetWhatTheStoreHasSaid(t *testing.T) {
 			return idempotency.Resolution{Outcome: idempotency.Final, Status: http.StatusCreated}, nil
 		}), http.StatusServiceUnavailable, problem.StoreUnavailable},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				behind := idempotency.NewMemoryStore()
-				h := guardtest.FailsFirst()
-				if name == "waiting" {
-					h = &guardtest.Counter{Handler: func(http.ResponseWriter, *http.Request, int64) { time.Sleep(time.Hour) }}
-				}
-				strict := guardtest.ServeRecorder(t, guardtest.NewGuard(t, behind, idempotency.WithRecovery(idempotency.Hold)).Handler(h))
-				go func() { _, _ = strict.Try(t.Context(), guardtest.Call{Key: "k"}) }()
-				synctest.Wait()
+		guardtest.Bubble(t, name, func(t *testing.T) {
+			behind := idempotency.NewMemoryStore()
+			h := guardtest.FailsFirst()
+			if name == "waiting" {
+				h = &guardtest.Counter{Handler: func(http.ResponseWriter, *http.Request, int64) { time.Sleep(time.Hour) }}
+			}
+			strict := guardtest.ServeRecorder(t, guardtest.NewGuard(t, behind, idempotency.WithRecovery(idempotency.Hold)).Handler(h))
+			go func() { _, _ = strict.Try(t.Context(), guardtest.Call{Key: "k"}) }()
+			synctest.Wait()
 
-				st := inspectedFaultStore{&guardtest.FaultStore{Behind: behind}, behind}
-				st.On("claim", func(n int) guardtest.Fault {
-					if n > 1 {
-						return guardtest.Refuse
-					}
-					return nil
-				})
-				g := guardtest.NewGuard(t, st, idempotency.WithFailOpen(true), c.opt)
-				guardtest.RequireProblem(t, guardtest.ServeRecorder(t, g.Handler(h)).Do(t, guardtest.Call{Key: "k"}), c.status, c.code)
-				_, _, err := idempotency.Do(t.Context(), g, idempotency.Key{Scope: idempotency.Shared, Value: "k"},
-					func(context.Context) (int, error) { return 0, errors.New("run unprotected") })
-				require.Error(t, err)
-				require.EqualValues(t, 1, h.Runs.Load())
-				time.Sleep(2 * time.Hour)
+			st := inspectedFaultStore{&guardtest.FaultStore{Behind: behind}, behind}
+			st.On("claim", func(n int) guardtest.Fault {
+				if n > 1 {
+					return guardtest.Refuse
+				}
+				return nil
 			})
+			g := guardtest.NewGuard(t, st, idempotency.WithFailOpen(true), c.opt)
+			guardtest.RequireProblem(t, guardtest.ServeRecorder(t, g.Handler(h)).Do(t, guardtest.Call{Key: "k"}), c.status, c.code)
+			_, _, err := idempotency.Do(t.Context(), g, idempotency.Key{Scope: idempotency.Shared, Value: "k"},
+				func(context.Context) (int, error) { return 0, errors.New("run unprotected") })
+			require.Error(t, err)
+			require.EqualValues(t, 1, h.Runs.Load())
+			time.Sleep(2 * time.Hour)
 		})
 	}
 }

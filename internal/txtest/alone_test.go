@@ -20,7 +20,6 @@ import (
 // A handler ends its transaction after it has wished for the commit. Its answer tells of rows that
 // may be gone, so nobody sees it. The outcome is unknown.
 func TestTransactionEndedAfterTheWishIsUnknown(t *testing.T) {
-	t.Parallel()
 	for i := range 4 {
 		commits, status := i&1 == 0, []int{http.StatusCreated, http.StatusInternalServerError}[i/2]
 		for recovery, next := range map[idempotency.Recovery]int{idempotency.Hold: http.StatusConflict, idempotency.Rerun: http.StatusCreated} {
@@ -51,7 +50,6 @@ func TestTransactionEndedAfterTheWishIsUnknown(t *testing.T) {
 // A function of a step ends its transaction. The step may have happened, however the function has
 // left: its key is held, and a permanent error is not recorded.
 func TestStepEndedAloneIsUnknown(t *testing.T) {
-	t.Parallel()
 	for name, fails := range map[string]error{"success": nil, "error": errDeclined, "permanent error": idempotency.Permanent(errDeclined)} {
 		for _, transaction := range []bool{false, true} {
 			s := newShop(t, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
@@ -75,7 +73,6 @@ func TestStepEndedAloneIsUnknown(t *testing.T) {
 // A handler ignores that its transaction could not be committed. A success claims rows that are not there; a
 // refusal does not.
 func TestSuccessAfterARefusedCommitIsNotBelieved(t *testing.T) {
-	t.Parallel()
 	for _, status := range []int{http.StatusCreated, http.StatusNotFound, http.StatusInternalServerError} {
 		for _, again := range []bool{false, true} {
 			s := newShop(t, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
@@ -106,7 +103,6 @@ func TestSuccessAfterARefusedCommitIsNotBelieved(t *testing.T) {
 
 // A transaction that the handler has forgotten is rolled back, whatever it answers, and that is reported.
 func TestForgottenTransactionIsReported(t *testing.T) {
-	t.Parallel()
 	for _, status := range []int{http.StatusCreated, http.StatusNotFound, http.StatusInternalServerError, 0} {
 		s := newShop(t, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
 			tx, err := s.Begin(r.Context())

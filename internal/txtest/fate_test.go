@@ -30,31 +30,27 @@ func (s *shop) down() {
 // The reply of the commit is lost, and the store is away. Nobody knows, and nobody is told that
 // they do. The key is the same, so the retry learns it.
 func TestCommitInDoubtIsNotAnswered(t *testing.T) {
-	t.Parallel()
 	for name, fault := range map[string]guardtest.Fault{"committed": guardtest.LoseReply, "not committed": guardtest.Refuse} {
 		for _, outage := range []time.Duration{10 * time.Second, time.Hour} {
-			t.Run(name+" "+outage.String(), func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					var s *shop
-					s = newShop(t, func(store *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
-						charge(store, w, r)
-						s.down()
-					}, idempotency.WithRecovery(idempotency.Hold))
-					s.store.On("commit", guardtest.First(1, fault))
-					first := s.Do(t, guardtest.Call{Key: "k"})
-					guardtest.RequireProblem(t, first, http.StatusServiceUnavailable, problem.NoAnswer)
-					require.Equal(t, 1, s.events.Count(event.RecordingDelayed))
-					time.Sleep(outage)
-					s.store.Heal()
-					time.Sleep(time.Minute)
-					last := s.Do(t, guardtest.Call{Key: "k"})
-					require.Equal(t, http.StatusCreated, last.Status)
-					require.Equal(t, name == "committed", last.Replayed())
-					require.Len(t, s.store.Rows(), 1)
-					require.Zero(t, s.events.Count(event.Held))
-					require.Zero(t, s.events.Count(event.Overtaken))
-				})
+			guardtest.Bubble(t, name+" "+outage.String(), func(t *testing.T) {
+				var s *shop
+				s = newShop(t, func(store *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
+					charge(store, w, r)
+					s.down()
+				}, idempotency.WithRecovery(idempotency.Hold))
+				s.store.On("commit", guardtest.First(1, fault))
+				first := s.Do(t, guardtest.Call{Key: "k"})
+				guardtest.RequireProblem(t, first, http.StatusServiceUnavailable, problem.NoAnswer)
+				require.Equal(t, 1, s.events.Count(event.RecordingDelayed))
+				time.Sleep(outage)
+				s.store.Heal()
+				time.Sleep(time.Minute)
+				last := s.Do(t, guardtest.Call{Key: "k"})
+				require.Equal(t, http.StatusCreated, last.Status)
+				require.Equal(t, name == "committed", last.Replayed())
+				require.Len(t, s.store.Rows(), 1)
+				require.Zero(t, s.events.Count(event.Held))
+				require.Zero(t, s.events.Count(event.Overtaken))
 			})
 		}
 	}
@@ -62,7 +58,6 @@ func TestCommitInDoubtIsNotAnswered(t *testing.T) {
 
 // A commit in doubt is looked up while the client waits.
 func TestCommitInDoubtIsLookedUp(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newShop(t, charge)
 		s.store.On("commit", guardtest.First(1, guardtest.LoseReply))
@@ -79,7 +74,6 @@ func TestCommitInDoubtIsLookedUp(t *testing.T) {
 // A run that has lost its lease refuses, perhaps because of that. Its client is not told that it was
 // refused for good: nothing is left of the run, and the next one may succeed.
 func TestRefusalOfAStoppedRunIsRolledBack(t *testing.T) {
-	t.Parallel()
 	guardtest.EachInBubble(t, map[string]idempotency.Outcome{"by its status": 0, "by its own word": idempotency.NotExecuted}, func(t *testing.T, word idempotency.Outcome) {
 		s := newShop(t, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
 			err := s.InTx(r.Context(), func(tx *guardtest.Tx) error {
@@ -106,7 +100,6 @@ func TestRefusalOfAStoppedRunIsRolledBack(t *testing.T) {
 // Another run takes the key over. Whatever the first one did is rolled back, and its client is
 // told what the other has answered, or that it is in flight.
 func TestOvertakenRunIsRolledBack(t *testing.T) {
-	t.Parallel()
 	guardtest.EachInBubble(t, map[string]time.Duration{"the other has ended": 0, "the other is in flight": time.Hour}, func(t *testing.T, second time.Duration) {
 		proceed := make(chan struct{})
 		s := newShop(t, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
@@ -139,7 +132,6 @@ func TestOvertakenRunIsRolledBack(t *testing.T) {
 
 // A handler that is told to stop and says nothing has done nothing.
 func TestStoppedRunIsToldToBeUndone(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newShop(t, func(s *guardtest.TxStore, _ http.ResponseWriter, r *http.Request) {
 			_ = s.InTx(r.Context(), func(tx *guardtest.Tx) error {
@@ -157,7 +149,6 @@ func TestStoppedRunIsToldToBeUndone(t *testing.T) {
 
 // The client hangs up while the run is in its transaction. It finds the answer when it is back.
 func TestClientThatHangsUpFindsItsAnswer(t *testing.T) {
-	t.Parallel()
 	ctx, hangUp := context.WithCancel(t.Context())
 	s := newShop(t, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
 		hangUp()
@@ -171,7 +162,6 @@ func TestClientThatHangsUpFindsItsAnswer(t *testing.T) {
 // A process dies in its transaction. Nothing is left of it, so the key is taken over under Hold
 // too.
 func TestDeadRunIsTakenOverUnderHold(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var s *shop
 		s = newShop(t, func(store *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
@@ -193,7 +183,6 @@ func TestDeadRunIsTakenOverUnderHold(t *testing.T) {
 // What a step did stays when the transaction is rolled back, and no client is told that nothing
 // has happened. What the program calls unknown is unknown.
 func TestStepOutlivesARollback(t *testing.T) {
-	t.Parallel()
 	type row struct {
 		status int
 		set    idempotency.Outcome
@@ -238,7 +227,6 @@ func TestStepOutlivesARollback(t *testing.T) {
 
 // Do commits in the same way, and returns a value only if it was committed.
 func TestDoCommitsItsValueWithTheRows(t *testing.T) {
-	t.Parallel()
 	key := idempotency.Key{Scope: "acme", Value: "k"}
 	type row struct {
 		fault guardtest.Fault
@@ -278,7 +266,6 @@ func TestDoCommitsItsValueWithTheRows(t *testing.T) {
 		require.Len(t, s.store.Rows(), 1)
 	})
 	t.Run("a permanent error keeps the rows", func(t *testing.T) {
-		t.Parallel()
 		s := newShop(t, nil)
 		for range 2 {
 			_, _, err := idempotency.Do(t.Context(), s.guard, key, func(ctx context.Context) (int, error) {
@@ -290,7 +277,6 @@ func TestDoCommitsItsValueWithTheRows(t *testing.T) {
 		}
 	})
 	t.Run("an error rolls back", func(t *testing.T) {
-		t.Parallel()
 		s := newShop(t, nil)
 		for range 2 {
 			_, _, err := idempotency.Do(t.Context(), s.guard, key, func(ctx context.Context) (int, error) {
@@ -305,7 +291,6 @@ func TestDoCommitsItsValueWithTheRows(t *testing.T) {
 
 // An answer that cannot be sealed is not committed either.
 func TestUnsealedAnswerIsRolledBack(t *testing.T) {
-	t.Parallel()
 	s := newShop(t, charge, idempotency.WithSealer(guardtest.FailingSealer{}))
 	guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.RolledBack)
 	require.Empty(t, s.store.Rows())
@@ -313,10 +298,8 @@ func TestUnsealedAnswerIsRolledBack(t *testing.T) {
 
 // Whatever is not committed is rolled back, so that it does not keep a connection.
 func TestRunThatIsNotCommittedIsRolledBack(t *testing.T) {
-	t.Parallel()
 	for name, w := range ways {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			s := newShop(t, w.run)
 			_, _ = s.TryAlone(t.Context(), guardtest.Call{Key: "k"})
 			givesUp := strings.Contains(name, "gives up")          // it has rolled back itself
@@ -328,7 +311,6 @@ func TestRunThatIsNotCommittedIsRolledBack(t *testing.T) {
 
 // What a handler has committed past the guard has happened, so a failure after it is unknown.
 func TestCommittedAloneHasHappened(t *testing.T) {
-	t.Parallel()
 	for name, fail := range map[string]func(w http.ResponseWriter){
 		"error": func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) },
 		"panic": func(http.ResponseWriter) { panic(guardtest.Boom) },
@@ -339,7 +321,6 @@ func TestCommittedAloneHasHappened(t *testing.T) {
 		"word": func(w http.ResponseWriter) { w.WriteHeader(http.StatusCreated) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			opts := []idempotency.Option{idempotency.WithRecovery(idempotency.Hold)}
 			if name == "rule" {
 				opts = append(opts, idempotency.WithOutcome(func(int, http.Header) idempotency.Outcome { return idempotency.NotExecuted }))
@@ -367,7 +348,6 @@ func TestCommittedAloneHasHappened(t *testing.T) {
 
 // A gateway in front of a service passes the refusal on, and lets the retry through.
 func TestGatewayRunsAgainWhatWasUndone(t *testing.T) {
-	t.Parallel()
 	for _, refused := range []error{conflict, constraint} {
 		s := newShop(t, charge)
 		s.store.On("commit", guardtest.First(1, guardtest.FailWith(refused)))
@@ -383,10 +363,8 @@ func TestGatewayRunsAgainWhatWasUndone(t *testing.T) {
 // A transaction that panics while it ends, as a driver might, has failed like one whose reply is lost:
 // the store is asked what has become of it.
 func TestTransactionThatPanicsIsLookedUp(t *testing.T) {
-	t.Parallel()
 	for op, want := range map[string]int{"commit": http.StatusServiceUnavailable, "rollback": http.StatusInternalServerError} {
 		t.Run(op, func(t *testing.T) {
-			t.Parallel()
 			s := newShop(t, ways[map[string]string{"commit": "commits", "rollback": "commits and fails"}[op]].run)
 			s.store.On(op, guardtest.First(1, func(context.Context, func() error) error { panic(guardtest.Boom) }))
 			require.Equal(t, want, s.Do(t, guardtest.Call{Key: "k"}).Status)
@@ -400,7 +378,6 @@ func TestTransactionThatPanicsIsLookedUp(t *testing.T) {
 // A store that refuses a claim because the caller has its writer is not away: the function does not
 // run unprotected, and nobody waits.
 func TestDoInsideATransactionIsRefused(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		store := guardtest.NewTxStore()
@@ -421,7 +398,6 @@ func TestDoInsideATransactionIsRefused(t *testing.T) {
 // The handler has committed by itself, and its answer is too large: its client learns where the
 // result is, as a retry does.
 func TestClientOfALargeAnswerLearnsItsLocation(t *testing.T) {
-	t.Parallel()
 	s := newShop(t, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
 		tx, err := s.Begin(r.Context())
 		require.NoError(t, err)

@@ -24,7 +24,6 @@ import (
 
 // A store that cannot join is refused when the routes are set up.
 func TestStoreThatCannotJoinIsRefused(t *testing.T) {
-	t.Parallel()
 	client := redis.NewClient(&redis.Options{})
 	for _, store := range []idempotency.Store{idempotency.NewMemoryStore(), idempotency.NewRedisStore(client)} {
 		_, err := idempotency.New(store, guardtest.TenantScope, idempotency.WithTransaction(true))
@@ -39,7 +38,6 @@ func TestStoreThatCannotJoinIsRefused(t *testing.T) {
 
 // Each wrong join is refused by name, and begins nothing.
 func TestWrongJoinsAreRefused(t *testing.T) {
-	t.Parallel()
 	other := guardtest.NewTxStore()
 	joins := func(s *guardtest.TxStore, r *http.Request) error {
 		_, err := s.Begin(r.Context())
@@ -113,7 +111,6 @@ func TestWrongJoinsAreRefused(t *testing.T) {
 // A goroutine that outlives its run joins nothing; and what it began while the run ended is
 // rolled back.
 func TestRunThatHasEndedJoinsNothing(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		late := make(chan error, 2)
 		s := newShop(t, func(s *guardtest.TxStore, _ http.ResponseWriter, r *http.Request) {
@@ -136,7 +133,6 @@ func TestRunThatHasEndedJoinsNothing(t *testing.T) {
 
 // A begin that has failed, or panicked, leaves room for another.
 func TestFailedBeginMayBeTriedAgain(t *testing.T) {
-	t.Parallel()
 	guardtest.Each(t, map[string]guardtest.Fault{
 		"fails":  guardtest.Refuse,
 		"panics": func(context.Context, func() error) error { panic(guardtest.Boom) },
@@ -158,7 +154,6 @@ func TestFailedBeginMayBeTriedAgain(t *testing.T) {
 // Outside of a run, there is nothing to join: a request without a key, and one that runs
 // unprotected.
 func TestWithoutARunATransactionIsOrdinary(t *testing.T) {
-	t.Parallel()
 	s := newShop(t, charge, idempotency.WithFailOpen(true))
 	require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{}).Status)
 	require.Len(t, s.store.Rows(), 1)
@@ -231,7 +226,6 @@ type handler = func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request
 // A handler has written in a transaction that the guard knows nothing of, and a crash would repeat that. The
 // success without a transaction tells, once for each route.
 func TestSuccessWithoutATransactionIsReported(t *testing.T) {
-	t.Parallel()
 	answers := func(status int) handler {
 		return func(_ *guardtest.TxStore, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }
 	}
@@ -282,15 +276,13 @@ func TestSuccessWithoutATransactionIsReported(t *testing.T) {
 
 func says(o idempotency.Outcome) handler {
 	return func(_ *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
-		op, _ := idempotency.FromContext(r.Context())
-		op.SetOutcome(o)
+		guardtest.Op(r.Context()).SetOutcome(o)
 		w.WriteHeader(http.StatusCreated)
 	}
 }
 
 // A function of Do has no route but the label of its guard.
 func TestDoWithoutATransactionIsReported(t *testing.T) {
-	t.Parallel()
 	var events guardtest.Events
 	guard := guardtest.NewGuard(t, guardtest.NewTxStore(), idempotency.WithTransaction(true), idempotency.WithObserver(events.Observe))
 	for _, g := range []*idempotency.Guard{guard, guard, guard.With(idempotency.WithRoute("reports"))} {

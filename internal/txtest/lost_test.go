@@ -20,7 +20,6 @@ import (
 
 // Before a run does anything that would outlive its transaction, the store keeps the claim.
 func TestClaimThatMayBeLostIsKept(t *testing.T) {
-	t.Parallel()
 	value := func(context.Context) (int, error) { return 7, nil }
 	type counts struct{ renewals, steps int }
 	for name, c := range map[string]struct {
@@ -29,14 +28,12 @@ func TestClaimThatMayBeLostIsKept(t *testing.T) {
 	}{
 		"a transaction": {func(_ context.Context, _ *guardtest.TxStore, note func()) error { note(); return nil }, counts{}},
 		"an attempt": {func(ctx context.Context, _ *guardtest.TxStore, note func()) error {
-			op, _ := idempotency.FromContext(ctx)
-			_ = op.Attempt()
+			_ = guardtest.Op(ctx).Attempt()
 			note()
 			return nil
 		}, counts{}},
 		"an ID": {func(ctx context.Context, _ *guardtest.TxStore, note func()) error {
-			op, _ := idempotency.FromContext(ctx)
-			_ = op.ID()
+			_ = guardtest.Op(ctx).ID()
 			note()
 			return nil
 		}, counts{renewals: 1}},
@@ -70,7 +67,6 @@ func TestClaimThatMayBeLostIsKept(t *testing.T) {
 	} {
 		for _, forgets := range []bool{true, false} {
 			t.Run(name+map[bool]string{false: ", of a store that forgets nothing"}[forgets], func(t *testing.T) {
-				t.Parallel()
 				var seen []counts
 				s := newShop(t, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
 					require.NoError(t, c.do(r.Context(), s, func() {
@@ -92,10 +88,8 @@ func TestClaimThatMayBeLostIsKept(t *testing.T) {
 
 // Where effects may outlive the run, no claim may be lost.
 func TestClaimIsNotLostWithoutATransaction(t *testing.T) {
-	t.Parallel()
 	s := newShop(t, func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
-		op, _ := idempotency.FromContext(r.Context())
-		_ = op.ID()
+		_ = guardtest.Op(r.Context()).ID()
 		w.WriteHeader(http.StatusCreated)
 	}, idempotency.WithTransaction(false))
 	s.store.Forgets = true
@@ -106,7 +100,6 @@ func TestClaimIsNotLostWithoutATransaction(t *testing.T) {
 // If the store does not answer for long, the run is told that its claim is not sure, and no step
 // begins. A single failure does not matter.
 func TestClaimThatCannotBeKept(t *testing.T) {
-	t.Parallel()
 	type row struct {
 		fault func(int) guardtest.Fault
 		want  error
@@ -145,7 +138,6 @@ func TestClaimThatCannotBeKept(t *testing.T) {
 
 // A run whose claim was lost is rolled back. If another has run since, its answer is that of both.
 func TestLostClaimIsRolledBack(t *testing.T) {
-	t.Parallel()
 	for _, again := range []bool{false, true} {
 		var s *shop
 		s = newShop(t, func(st *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
@@ -171,7 +163,6 @@ func TestLostClaimIsRolledBack(t *testing.T) {
 
 // A refusal of a run whose claim was lost denies nothing that another has done since, however badly the store takes it.
 func TestLostClaimDeniesNothing(t *testing.T) {
-	t.Parallel()
 	type row struct {
 		fault func(int) guardtest.Fault
 		want  int
@@ -191,8 +182,7 @@ func TestLostClaimDeniesNothing(t *testing.T) {
 			}
 			st.Replace(idempotency.NewMemoryStore()) // after the crash
 			require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
-			op, _ := idempotency.FromContext(r.Context())
-			op.SetOutcome(idempotency.NotExecuted)
+			guardtest.Op(r.Context()).SetOutcome(idempotency.NotExecuted)
 			w.WriteHeader(http.StatusUnprocessableEntity)
 		}, idempotency.WithRecovery(idempotency.Hold))
 		s.store.Forgets = true
@@ -209,7 +199,6 @@ func TestLostClaimDeniesNothing(t *testing.T) {
 // The reply of a commit is lost. Before the run has looked, its record is gone, and another request
 // has the key. That record says nothing about the commit, so neither does the answer.
 func TestCommitInDoubtBesideAnotherPayload(t *testing.T) {
-	t.Parallel()
 	guardtest.Each(t, map[string]guardtest.Fault{"committed": guardtest.LoseReply, "not committed": guardtest.Refuse}, func(t *testing.T, fault guardtest.Fault) {
 		s := newShop(t, charge, idempotency.WithRecovery(idempotency.Hold))
 		s.store.On("commit", guardtest.First(1, func(ctx context.Context, proceed func() error) error {

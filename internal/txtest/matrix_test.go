@@ -77,8 +77,7 @@ var ways = map[string]way{
 		w.WriteHeader(http.StatusInternalServerError)
 	}, status: 500},
 	"commits and says that it did not": {run: func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
-		op, _ := idempotency.FromContext(r.Context())
-		op.SetOutcome(idempotency.NotExecuted)
+		guardtest.Op(r.Context()).SetOutcome(idempotency.NotExecuted)
 		charge(s, w, r)
 	}, status: 503, code: problem.RolledBack},
 	"answers less than it declared": {run: func(s *guardtest.TxStore, w http.ResponseWriter, r *http.Request) {
@@ -211,14 +210,10 @@ func (s *shop) requireTruth(t *testing.T, got guardtest.Reply, err error) {
 // After each way and each mishap, one row is there for the key in the end, and at no time more.
 // No client is told that a row is there that is not, or the reverse, and Hold holds nothing.
 func TestRowAndRecordAreThereTogether(t *testing.T) {
-	t.Parallel()
 	for _, recovery := range []idempotency.Recovery{idempotency.Rerun, idempotency.Hold} {
 		for wayName, w := range ways {
 			for mishapName, m := range mishaps {
-				t.Run(fmt.Sprintf("%v/%s/%s", recovery, wayName, mishapName), func(t *testing.T) {
-					t.Parallel()
-					synctest.Test(t, func(t *testing.T) { cross(t, recovery, w, m) })
-				})
+				guardtest.Bubble(t, fmt.Sprintf("%v/%s/%s", recovery, wayName, mishapName), func(t *testing.T) { cross(t, recovery, w, m) })
 			}
 		}
 	}

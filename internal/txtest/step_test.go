@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -47,7 +46,6 @@ func stepShop(t *testing.T, first func(w http.ResponseWriter, err error), opts .
 // However the commit of a step fails, its row is there once in the end, and a run knows what it
 // can know.
 func TestStepAndRowAreThereTogether(t *testing.T) {
-	t.Parallel()
 	for name, c := range map[string]struct {
 		op     string
 		fault  guardtest.Fault
@@ -65,24 +63,21 @@ func TestStepAndRowAreThereTogether(t *testing.T) {
 		"arrives after the run":       {op: "step-commit", fault: later, want: idempotency.ErrCommitUnknown, result: event.StepNotRecorded},
 	} {
 		for _, transaction := range []bool{false, true} {
-			t.Run(name+map[bool]string{true: ", with a transaction"}[transaction], func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					fails := func(w http.ResponseWriter, _ error) { w.WriteHeader(http.StatusInternalServerError) }
-					s, stepped := stepShop(t, fails, idempotency.WithTransaction(transaction))
-					if c.fault != nil {
-						s.store.On(c.op, guardtest.First(1, c.fault))
-					}
-					require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
-					require.ErrorIs(t, (*stepped)[0], c.want)
-					require.Len(t, s.store.Rows(), c.rows)
-					steps := slices.DeleteFunc(s.events.All(), func(e event.Event) bool { return e.Kind != event.Step })
-					require.Equal(t, c.result, steps[0].Result)
+			guardtest.Bubble(t, name+map[bool]string{true: ", with a transaction"}[transaction], func(t *testing.T) {
+				fails := func(w http.ResponseWriter, _ error) { w.WriteHeader(http.StatusInternalServerError) }
+				s, stepped := stepShop(t, fails, idempotency.WithTransaction(transaction))
+				if c.fault != nil {
+					s.store.On(c.op, guardtest.First(1, c.fault))
+				}
+				require.Equal(t, http.StatusInternalServerError, s.Do(t, guardtest.Call{Key: "k"}).Status)
+				require.ErrorIs(t, (*stepped)[0], c.want)
+				require.Len(t, s.store.Rows(), c.rows)
+				steps := slices.DeleteFunc(s.events.All(), func(e event.Event) bool { return e.Kind != event.Step })
+				require.Equal(t, c.result, steps[0].Result)
 
-					require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
-					time.Sleep(time.Hour)
-					require.Len(t, s.store.Rows(), 1)
-				})
+				require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+				time.Sleep(time.Hour)
+				require.Len(t, s.store.Rows(), 1)
 			})
 		}
 	}
@@ -96,7 +91,6 @@ func later(_ context.Context, proceed func() error) error {
 
 // A step that was rolled back has done nothing, and the client may be told so.
 func TestStepThatWasRolledBackIsNotBegun(t *testing.T) {
-	t.Parallel()
 	s, _ := stepShop(t, func(w http.ResponseWriter, _ error) { w.WriteHeader(http.StatusTooManyRequests) }, idempotency.WithRecovery(idempotency.Hold))
 	s.store.On("step-commit", guardtest.First(1, guardtest.FailWith(conflict)))
 	require.Equal(t, http.StatusTooManyRequests, s.Do(t, guardtest.Call{Key: "k"}).Status)
@@ -110,7 +104,6 @@ func TestStepThatWasRolledBackIsNotBegun(t *testing.T) {
 
 // An error rolls the rows back. A permanent one is recorded all the same.
 func TestErrorOfAStepRollsBack(t *testing.T) {
-	t.Parallel()
 	for _, permanent := range []bool{false, true} {
 		s := newShop(t, nil, idempotency.WithTransaction(false))
 		tries := 0
@@ -135,7 +128,6 @@ func TestErrorOfAStepRollsBack(t *testing.T) {
 // Wrong steps are refused as wrong joins and as wrong steps are. Outside of a run, a step is an
 // ordinary transaction.
 func TestWrongTransactedSteps(t *testing.T) {
-	t.Parallel()
 	other := guardtest.NewTxStore()
 	charge := func(_ context.Context, tx *guardtest.Tx) (int, error) { return 7, insert(tx) }
 	s := newShop(t, nil, idempotency.WithTransaction(false))
@@ -168,52 +160,47 @@ func TestWrongTransactedSteps(t *testing.T) {
 // A transaction that keeps steps from being saved keeps them from having an effect, also once it is
 // ready. What an earlier attempt has recorded is still found, and a step after a rollback runs.
 func TestStepThatCannotBeSavedDoesNotRun(t *testing.T) {
-	t.Parallel()
 	exclusive := errors.New("one writer")
 	for name, opts := range map[string][]idempotency.TaskOption{"": nil, "at most once": {idempotency.AtMostOnce()}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newShop(t, nil)
-				s.store.Exclusive = exclusive
-				effects := 0
-				step := func(ctx context.Context, name string) error {
-					_, err := idempotency.Step(ctx, name, func(context.Context) (int, error) { effects++; return effects, nil }, opts...)
-					return err
+		guardtest.Bubble(t, name, func(t *testing.T) {
+			s := newShop(t, nil)
+			s.store.Exclusive = exclusive
+			effects := 0
+			step := func(ctx context.Context, name string) error {
+				_, err := idempotency.Step(ctx, name, func(context.Context) (int, error) { effects++; return effects, nil }, opts...)
+				return err
+			}
+			transacted := func(ctx context.Context) error {
+				_, err := guardtest.StepTx(ctx, s.store, "d", func(context.Context, *guardtest.Tx) (int, error) { effects++; return 0, nil })
+				return err
+			}
+			s.runs.Handler = func(w http.ResponseWriter, r *http.Request, run int64) {
+				start := time.Now()
+				require.NoError(t, step(r.Context(), "a"))
+				err := s.store.InTx(r.Context(), func(tx *guardtest.Tx) error { return errors.Join(insert(tx), step(r.Context(), "b")) })
+				require.ErrorIs(t, err, idempotency.ErrTransactionOpen)
+				require.ErrorIs(t, err, exclusive)
+				require.NoError(t, step(r.Context(), "e"), "the transaction is gone")
+				require.NoError(t, s.store.InTx(r.Context(), func(tx *guardtest.Tx) error { return insert(tx) }))
+				require.ErrorIs(t, step(r.Context(), "c"), idempotency.ErrTransactionOpen, "the transaction is ready")
+				require.ErrorIs(t, transacted(r.Context()), idempotency.ErrTransactionOpen)
+				require.Zero(t, time.Since(start), "at once")
+				if run == 1 {
+					w.WriteHeader(http.StatusInternalServerError)
+					return
 				}
-				transacted := func(ctx context.Context) error {
-					_, err := guardtest.StepTx(ctx, s.store, "d", func(context.Context, *guardtest.Tx) (int, error) { effects++; return 0, nil })
-					return err
-				}
-				s.runs.Handler = func(w http.ResponseWriter, r *http.Request, run int64) {
-					start := time.Now()
-					require.NoError(t, step(r.Context(), "a"))
-					err := s.store.InTx(r.Context(), func(tx *guardtest.Tx) error { return errors.Join(insert(tx), step(r.Context(), "b")) })
-					require.ErrorIs(t, err, idempotency.ErrTransactionOpen)
-					require.ErrorIs(t, err, exclusive)
-					require.NoError(t, step(r.Context(), "e"), "the transaction is gone")
-					require.NoError(t, s.store.InTx(r.Context(), func(tx *guardtest.Tx) error { return insert(tx) }))
-					require.ErrorIs(t, step(r.Context(), "c"), idempotency.ErrTransactionOpen, "the transaction is ready")
-					require.ErrorIs(t, transacted(r.Context()), idempotency.ErrTransactionOpen)
-					require.Zero(t, time.Since(start), "at once")
-					if run == 1 {
-						w.WriteHeader(http.StatusInternalServerError)
-						return
-					}
-					w.WriteHeader(http.StatusCreated)
-				}
-				s.Do(t, guardtest.Call{Key: "k"})
-				require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
-				require.Equal(t, 2, effects)
-				require.Len(t, s.store.Rows(), 1)
-			})
+				w.WriteHeader(http.StatusCreated)
+			}
+			s.Do(t, guardtest.Call{Key: "k"})
+			require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+			require.Equal(t, 2, effects)
+			require.Len(t, s.store.Rows(), 1)
 		})
 	}
 }
 
 // A step that an earlier attempt has recorded is found while a transaction is open.
 func TestRecordedStepIsFoundInATransaction(t *testing.T) {
-	t.Parallel()
 	s := newShop(t, nil)
 	s.store.Exclusive = errors.New("one writer")
 	s.runs.Handler = func(w http.ResponseWriter, r *http.Request, run int64) {

@@ -26,7 +26,6 @@ import (
 // Each refusal names its code in a field of its own, whatever the application makes of the
 // body; no other answer has the field.
 func TestRefusalNamesItsCodeUnderAnErrorWriter(t *testing.T) {
-	t.Parallel()
 	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRequired(true),
 		idempotency.WithErrorWriter(func(w http.ResponseWriter, _ *http.Request, _ problem.Document) {
 			http.Error(w, "no", http.StatusTeapot)
@@ -57,7 +56,6 @@ func TestRefusalNamesItsCodeUnderAnErrorWriter(t *testing.T) {
 // A request that a function of the route refuses tells the operator why, and the client only
 // what it can do about it.
 func TestCauseOfARefusalIsReported(t *testing.T) {
-	t.Parallel()
 	away := errors.New("jwks.internal: connection refused")
 	tests := map[string]struct {
 		cause  error
@@ -90,7 +88,6 @@ func TestCauseOfARefusalIsReported(t *testing.T) {
 	for what, tt := range tests {
 		for name, f := range functions {
 			t.Run(name+"/"+what, func(t *testing.T) {
-				t.Parallel()
 				code, status := tt.code, tt.status
 				if code == "" || code == problem.Unauthenticated && name != "scope" {
 					code, status = f.code, problem.New(f.code).Status
@@ -120,7 +117,6 @@ func TestCauseOfARefusalIsReported(t *testing.T) {
 
 // The status handler asks the same functions.
 func TestCauseOfADeniedLookupIsReported(t *testing.T) {
-	t.Parallel()
 	var events guardtest.Events
 	away := errors.New("policy service is away")
 	g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(events.Observe),
@@ -136,7 +132,6 @@ func TestCauseOfADeniedLookupIsReported(t *testing.T) {
 
 // A refusal that is the client's doing alone is not in the log.
 func TestRefusalWithoutACauseIsNotLogged(t *testing.T) {
-	t.Parallel()
 	var log guardtest.LockedBuffer
 	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore(),
 		idempotency.WithLogger(slog.New(slog.NewTextHandler(&log, nil)))).Handler(new(guardtest.Counter)))
@@ -146,7 +141,6 @@ func TestRefusalWithoutACauseIsNotLogged(t *testing.T) {
 
 // A call of an RPC framework may fail behind a 200, and equal messages may differ in their bytes.
 func TestCallsOfRPCAreRefused(t *testing.T) {
-	t.Parallel()
 	own := idempotency.WithFingerprint(func(r *http.Request, body []byte) (idempotency.Fingerprint, error) {
 		return idempotency.NewFingerprint(1, body), nil
 	})
@@ -168,7 +162,6 @@ func TestCallsOfRPCAreRefused(t *testing.T) {
 		"MCP in a session": {"Mcp-Session-Id": {"s"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			var events guardtest.Events
 			for opt, refused := range map[*idempotency.Option]bool{nil: true, &own: false} {
 				opts := []idempotency.Option{idempotency.WithObserver(events.Observe)}
@@ -222,7 +215,6 @@ func TestCallOfATool(t *testing.T) {
 // What cannot be read, and what belongs to another request, answers nobody, and the
 // handler does not run over it.
 func TestAlteredAnswerIsNeverServed(t *testing.T) {
-	t.Parallel()
 	sealer := func(key byte) idempotency.Option {
 		s, err := idempotency.NewSealer(append(make([]byte, 31), key))
 		require.NoError(t, err)
@@ -280,7 +272,6 @@ func TestAlteredAnswerIsNeverServed(t *testing.T) {
 }
 
 func TestReplayIsAuthorized(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		var asked []idempotency.RecordInfo
 		authorize := func(r *http.Request, info idempotency.RecordInfo) error {
@@ -321,7 +312,6 @@ func TestReplayIsAuthorized(t *testing.T) {
 // After the TTL the key is free, and not a moment earlier. The TTL starts when the answer
 // is recorded, however long the run took.
 func TestAnswerIsReplayedForItsTTL(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		h := guardtest.Answering(3*time.Hour, "done")
 		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithTTL(time.Hour))
@@ -336,7 +326,6 @@ func TestAnswerIsReplayedForItsTTL(t *testing.T) {
 
 // Limits hold for what is recorded from now on. What is recorded already is still replayed.
 func TestLowerLimitsDoNotTouchWhatIsRecorded(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		store := idempotency.NewMemoryStore()
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {

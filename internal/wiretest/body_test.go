@@ -20,7 +20,6 @@ const chunked = "Transfer-Encoding: chunked\r\n"
 // The server or the guard refuses a message whose end two readers could place differently,
 // and a body that does not arrive as announced. Nothing runs, and nothing is claimed.
 func TestWireRefusesBadBodies(t *testing.T) {
-	t.Parallel()
 	type row struct {
 		fields, body string
 		status       int
@@ -77,7 +76,6 @@ func TestWireRefusesBadBodies(t *testing.T) {
 // demands, and treats the rest as another request. A front server that used the length has
 // been deceived; the record must not mix up the two requests.
 func TestWireLengthAndChunksAreTwoRequests(t *testing.T) {
-	t.Parallel()
 	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 		w.WriteHeader(http.StatusCreated)
 		_, _ = fmt.Fprintf(w, "%s ", r.URL.Path)
@@ -100,7 +98,6 @@ func TestWireLengthAndChunksAreTwoRequests(t *testing.T) {
 
 // A body that drips in claims nothing, and a body that stops half-way is never run.
 func TestWireBodyThatDrips(t *testing.T) {
-	t.Parallel()
 	w := serveWire(t, &guardtest.Counter{})
 	slow, broken := w.dial(t), w.dial(t)
 	slow.send(message("POST /charges", wireHost+wireKey+"Content-Length: 8\r\n"+wireClose, ""))
@@ -126,7 +123,6 @@ func TestWireBodyThatDrips(t *testing.T) {
 // A body that is late for the server's read timeout is the client's timeout. Nothing has
 // run, and the client may send the request again.
 func TestWireBodyThatIsTooSlow(t *testing.T) {
-	t.Parallel()
 	guardtest.Each(t, map[string]string{"declared": "Content-Length: 8\r\n", "chunked": chunked}, func(t *testing.T, fields string) {
 		h := &guardtest.Counter{}
 		w := serveWire(t, h)
@@ -146,7 +142,6 @@ func TestWireBodyThatIsTooSlow(t *testing.T) {
 // A client that asks before it sends its body is told to send it only if the server wants
 // it.
 func TestWireExpectContinue(t *testing.T) {
-	t.Parallel()
 	const expect = "Expect: 100-continue\r\n"
 	type row struct {
 		fields string
@@ -168,7 +163,6 @@ func TestWireExpectContinue(t *testing.T) {
 		w.requireUntouched(t)
 	})
 	t.Run("wanted", func(t *testing.T) {
-		t.Parallel()
 		w := serveWire(t, &guardtest.Counter{})
 		for range 2 { // a replay reads the body too: it is what the key is bound to
 			conn := w.dial(t)
@@ -188,7 +182,6 @@ func TestWireExpectContinue(t *testing.T) {
 // A client that waits for an answer in the middle of its body gets it, and not only after it has
 // sent the rest.
 func TestWireTooLargeIsToldInTheMiddleOfABody(t *testing.T) {
-	t.Parallel()
 	const limit = 10 << 10
 	over := strings.Repeat("x", limit+1)
 	for name, tt := range map[string]struct{ fields, body string }{
@@ -199,7 +192,6 @@ func TestWireTooLargeIsToldInTheMiddleOfABody(t *testing.T) {
 	} {
 		for _, wrapped := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, ", wrapped ", wrapped), func(t *testing.T) {
-				t.Parallel()
 				w := serveWire(t, &guardtest.Counter{}, idempotency.WithLimits(idempotency.Limits{RequestBody: limit}))
 				if wrapped {
 					w.serve(t, &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -227,7 +219,6 @@ func (w unwrapper) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // A client that sends its body without waiting can read the refusal. Go's own gives up when the
 // connection is reset while it writes.
 func TestClientReadsThatItsBodyIsTooLarge(t *testing.T) {
-	t.Parallel()
 	w := serveWire(t, &guardtest.Counter{}, idempotency.WithLimits(idempotency.Limits{RequestBody: 10 << 10}))
 	for _, expect := range []string{"", "100-continue"} {
 		for _, size := range []int{11 << 10, 200 << 10, 8 << 20} {
@@ -253,7 +244,6 @@ func TestClientReadsThatItsBodyIsTooLarge(t *testing.T) {
 // The trailer of a request reaches the handler and decides nothing: it arrives after every
 // decision that the header takes part in.
 func TestWireTrailers(t *testing.T) {
-	t.Parallel()
 	h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 		w.WriteHeader(http.StatusCreated)
 		_, _ = fmt.Fprint(w, r.Header["Idempotency-Key"], r.Header["X-Tenant"], r.Trailer["X-Sum"], r.TransferEncoding)

@@ -35,7 +35,6 @@ func allocated(f func()) int64 {
 // and no other client loses anything: recorded answers are replayed, runs in flight are
 // recorded, and held keys stay held.
 func TestFullStoreRefusesNewKeysAndForgetsNone(t *testing.T) {
-	t.Parallel()
 	guardtest.Each(t, map[string]idempotency.MemoryOption{
 		"entries": idempotency.WithMaxEntries(50), "bytes": idempotency.WithMaxBytes(50 << 10),
 	}, func(t *testing.T, limit idempotency.MemoryOption) {
@@ -246,7 +245,6 @@ func liveMemory() int64 {
 // flight, until the server's WriteTimeout. Then the run goes on without the client and is
 // recorded.
 func TestClientThatDoesNotReadHoldsItsKeyUntilTheWriteTimeout(t *testing.T) {
-	t.Parallel()
 	const pieces, piece = 64, 1 << 20 // more than sockets hold
 	stuck, looked := make(chan struct{}, pieces), make(chan struct{})
 	w := serveWire(t, &guardtest.Counter{Handler: func(rw http.ResponseWriter, _ *http.Request, _ int64) {
@@ -262,8 +260,7 @@ func TestClientThatDoesNotReadHoldsItsKeyUntilTheWriteTimeout(t *testing.T) {
 	<-stuck
 	key := idempotency.Key{Scope: "acme", Value: "k"}
 	state := func() store.State {
-		info, err := w.guard.Lookup(t.Context(), key)
-		require.NoError(t, err)
+		info := guardtest.Lookup(t, w.guard, key)
 		return info.State
 	}
 	require.Equal(t, store.Claimed, state())

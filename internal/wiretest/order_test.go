@@ -46,7 +46,6 @@ func (w *gzipWriter) Write(p []byte) (int, error) { return w.zip.Write(p) }
 
 // Each client gets the encoding that it asked for, whichever client came first.
 func TestCompressionOutside(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
 			w.WriteHeader(http.StatusCreated)
@@ -83,7 +82,6 @@ func TestCompressionOutside(t *testing.T) {
 
 // The wrong way: the compressed bytes are the answer that is recorded.
 func TestCompressionInsideIsReplayedToAll(t *testing.T) {
-	t.Parallel()
 	s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(gzipped(&guardtest.Counter{})))
 	first := s.Do(t, guardtest.Call{Key: "k", Header: http.Header{"Accept-Encoding": {"gzip"}}})
 	again := s.Do(t, guardtest.Call{Key: "k", Header: http.Header{"Accept-Encoding": {"identity"}}})
@@ -94,7 +92,6 @@ func TestCompressionInsideIsReplayedToAll(t *testing.T) {
 // The wrong way: the 503 of a timeout inside says that the run has ended, although the
 // handler goes on, so that the next request runs beside it.
 func TestTimeoutHandlerInsideRunsBesideItself(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		running, leave := make(chan struct{}, 2), make(chan struct{})
 		slow := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -113,7 +110,6 @@ func TestTimeoutHandlerInsideRunsBesideItself(t *testing.T) {
 // A preflight request reaches the handler that answers it, with a key demanded and without
 // a scope: browsers send neither.
 func TestPreflightPassesUntouched(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		store := idempotency.NewMemoryStore()
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
@@ -139,7 +135,6 @@ func TestPreflightPassesUntouched(t *testing.T) {
 // The authorization in front of the guard covers replays too: a client who is not let in
 // gets none.
 func TestChecksOutsideRunBeforeReplays(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		h := &guardtest.Counter{}
 		guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(h)
@@ -175,7 +170,6 @@ func overriding(next http.Handler) http.Handler {
 // Outside of the guard, the effective method becomes part of the fingerprint. Inside it
 // does not.
 func TestMethodOverrideBelongsOutside(t *testing.T) {
-	t.Parallel()
 	method := func(name string) guardtest.Call {
 		return guardtest.Call{Key: "k", Header: http.Header{"X-Http-Method-Override": {name}}}
 	}
@@ -191,7 +185,6 @@ func TestMethodOverrideBelongsOutside(t *testing.T) {
 
 // Two services behind one router have their own records, although both see the same path.
 func TestStrippedPrefixCounts(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		guard := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 		mux := http.NewServeMux()
@@ -211,7 +204,6 @@ func TestStrippedPrefixCounts(t *testing.T) {
 
 // A guard outside of http.StripPrefix binds a key to what one inside of it does, so that it may be moved.
 func TestGuardMayMoveThroughAStrippedPrefix(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		guard, service := guardtest.NewGuard(t, idempotency.NewMemoryStore()), &guardtest.Counter{}
 		call := guardtest.Call{Key: "k", Path: "/billing/orders/a%2Fb?a=1"}
@@ -226,7 +218,6 @@ func TestGuardMayMoveThroughAStrippedPrefix(t *testing.T) {
 // The parts of a batch are requests that were made in the process, each with the RequestURI of the
 // batch. A part with the key of another one is refused, and not answered by the other's answer.
 func TestPartsOfABatchAreRequestsOfTheirOwn(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 			_, _ = io.WriteString(w, r.URL.Path)
@@ -269,7 +260,6 @@ func zipped(next http.Handler) http.Handler {
 
 // The guard knows the length before compression.
 func TestCompressionThatIsAnnouncedFirst(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 		mux := http.NewServeMux()
@@ -306,7 +296,6 @@ func TestCompressionThatIsAnnouncedFirst(t *testing.T) {
 // An upgrade is a GET request, so it passes a guard untouched. In a run nobody may take the
 // connection over, because nobody would record what goes over it.
 func TestUpgradePassesUntouched(t *testing.T) {
-	t.Parallel()
 	h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
@@ -326,7 +315,6 @@ func TestUpgradePassesUntouched(t *testing.T) {
 // The wrong way: a router inside a guard answers 404 for a route that it does not have, and
 // the 404 is the recorded answer also after the route was added.
 func TestNotFoundInsideIsRecorded(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachTransport(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		charge := guardtest.Answering(0, "charged")
 		store := idempotency.NewMemoryStore()

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -62,7 +63,6 @@ func proxyToServer(t *testing.T, s *guardtest.Server) *httputil.ReverseProxy {
 }
 
 func TestReverseProxyRunsOnce(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		hits := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) { upstream(w, r) }}
 		proxy := proxyTo(t, hits)
@@ -85,7 +85,6 @@ func TestReverseProxyRunsOnce(t *testing.T) {
 // A gateway and the service behind it are both guarded. Both echo the key, and an
 // informational answer makes the proxy forget the header it was given.
 func TestReverseProxyToAGuardedService(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		hits := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 			if r.URL.Path == "/hints" {
@@ -107,7 +106,6 @@ func TestReverseProxyToAGuardedService(t *testing.T) {
 }
 
 func TestReverseProxyOutlivesItsClient(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		gone := make(chan struct{})
 		hits := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
@@ -134,7 +132,6 @@ func TestReverseProxyOutlivesItsClient(t *testing.T) {
 // An upstream that dies in the middle makes the proxy panic with http.ErrAbortHandler. Half
 // an answer is not an answer.
 func TestReverseProxyThatIsCutShortIsUnknown(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		hits := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
 			_, _ = io.WriteString(w, "half")
@@ -156,7 +153,6 @@ func TestReverseProxyThatIsCutShortIsUnknown(t *testing.T) {
 // With a guard inside http.TimeoutHandler the client gets 503 in time, the run goes on, and
 // the retry gets its answer.
 func TestTimeoutHandlerOutside(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		leave := make(chan struct{})
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
@@ -189,7 +185,6 @@ func TestTimeoutHandlerOutside(t *testing.T) {
 // The client takes a refusal of the service for one of the gateway. Whatever the service says,
 // what the client concludes is true of the gateway too: of its key, and of what it has done.
 func TestRefusalOfTheServiceIsTrueOfTheGateway(t *testing.T) {
-	t.Parallel()
 	guard := profile.Guard()
 	for _, code := range problem.Codes() {
 		for _, recovery := range []idempotency.Recovery{idempotency.Rerun, idempotency.Hold} {
@@ -197,9 +192,7 @@ func TestRefusalOfTheServiceIsTrueOfTheGateway(t *testing.T) {
 				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 					if effect {
 						_, err := idempotency.Step(r.Context(), "reserve", func(context.Context) (int, error) { return 1, nil })
-						if err != nil {
-							t.Error(err)
-						}
+						assert.NoError(t, err)
 					}
 					w.Header().Set(problem.Header, string(code))
 					w.WriteHeader(problem.New(code).Status)
@@ -228,7 +221,6 @@ func TestRefusalOfTheServiceIsTrueOfTheGateway(t *testing.T) {
 
 // While the service is still at work for somebody else, the gateway has no answer to record.
 func TestGatewayDoesNotRecordThatTheServiceIsBusy(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		begun, finish := make(chan struct{}), make(chan struct{})
 		charges := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, _ int64) {
@@ -261,7 +253,6 @@ func TestGatewayDoesNotRecordThatTheServiceIsBusy(t *testing.T) {
 // not true of the key of the gateway's client. On the first answer, on a replay, on a stream and in a run
 // without a claim, each field is there as without the service.
 func TestFieldsOfTheServiceAreNotThoseOfTheGateway(t *testing.T) {
-	t.Parallel()
 	charges := func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/hints" {
 			w.WriteHeader(http.StatusEarlyHints)

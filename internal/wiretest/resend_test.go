@@ -35,7 +35,6 @@ import (
 // So a server that takes such a field has to protect its handlers from the standard
 // client already, and a client cannot count on it: the caller retries, with the same key.
 func TestGoClientSendsAgain(t *testing.T) {
-	t.Parallel()
 	const key, xKey = "Idempotency-Key", "X-Idempotency-Key"
 	type row struct {
 		cut    cut

@@ -136,7 +136,6 @@ const (
 // refuses the request, the store sees nothing of it, and the next user of the connection is
 // served.
 func TestWireRefusesBadKeys(t *testing.T) {
-	t.Parallel()
 	type row struct {
 		fields string
 		code   problem.Code // or else net/http refuses
@@ -197,7 +196,6 @@ func (w *wire) requireUntouched(t *testing.T) {
 // All valid spellings name the same key, and fields that merely look similar do not
 // interfere.
 func TestWireKeysThatAreTheSame(t *testing.T) {
-	t.Parallel()
 	w := serveWire(t, &guardtest.Counter{})
 	ask := func(fields string) guardtest.Reply {
 		replies := w.ask(t, message("POST /charges", wireHost+fields+wireEmpty+wireClose, ""))
@@ -220,7 +218,6 @@ func TestWireKeysThatAreTheSame(t *testing.T) {
 // It does not matter by which name and in which form a retry addresses the service. Its
 // path and query do matter.
 func TestWireRequestTargets(t *testing.T) {
-	t.Parallel()
 	w := serveWire(t, &guardtest.Counter{})
 	ask := func(target, host string) guardtest.Reply {
 		replies := w.ask(t, message("POST "+target, host+wireKey+wireEmpty+wireClose, ""))
@@ -249,7 +246,6 @@ func TestWireRequestTargets(t *testing.T) {
 
 // Two duplicates in one packet on one connection are one run.
 func TestWirePipelinedDuplicates(t *testing.T) {
-	t.Parallel()
 	w := serveWire(t, &guardtest.Counter{})
 	one := message("POST /charges", wireHost+wireKey+"Content-Length: 2\r\n", "{}")
 	other := message("POST /charges", wireHost+wireKey+"Content-Length: 2\r\n"+wireClose, "[]")

@@ -105,7 +105,6 @@ func (a *fieldAPI) do(t *testing.T, c fieldCase, tenant, mark string) string {
 }
 
 func TestChangedValuesAreOfOneAnswer(t *testing.T) {
-	t.Parallel()
 	api := newFieldAPI(t)
 	for _, c := range fieldCases {
 		require.NotContains(t, api.do(t, c, "first", ""), "<mark>")
@@ -124,7 +123,6 @@ func TestChangedValuesAreOfOneAnswer(t *testing.T) {
 
 // With the race detector this finds values that two answers share, even if no value is wrong.
 func TestValuesAreChangedAtTheSameTime(t *testing.T) {
-	t.Parallel()
 	api := newFieldAPI(t)
 	var wg sync.WaitGroup
 	for n := range 8 {
@@ -145,7 +143,6 @@ func TestValuesAreChangedAtTheSameTime(t *testing.T) {
 // A handler may have its values from a pool, and give them back as it returns. With the race detector
 // this finds values that are read after that, even if no value is wrong.
 func TestValuesFromAPool(t *testing.T) {
-	t.Parallel()
 	pool := sync.Pool{New: func() any { return new([3]string) }}
 	h := guardtest.NewGuard(t, idempotency.NewMemoryStore()).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		values := pool.Get().(*[3]string)
@@ -159,21 +156,17 @@ func TestValuesFromAPool(t *testing.T) {
 		}
 	}))
 	s := guardtest.ServeHTTP1(t, h)
-	var wg sync.WaitGroup
-	for n := range 8 {
-		wg.Go(func() {
-			for i := range 30 {
-				key := fmt.Sprintf("k-%d-%d", n, i)
-				for _, name := range []string{"Set-Cookie", "X-For"} { // a replay has no Set-Cookie
-					got := s.Attempt(t, guardtest.Call{Key: key})
-					assert.Equal(t, key, got.Header.Get(name))
-					assert.Equal(t, key, got.Header.Get("X-For"))
-					assert.Equal(t, key, got.Header.Get("Location"))
-				}
+	guardtest.Together(8, func(n int) {
+		for i := range 30 {
+			key := fmt.Sprintf("k-%d-%d", n, i)
+			for _, name := range []string{"Set-Cookie", "X-For"} { // a replay has no Set-Cookie
+				got := s.Attempt(t, guardtest.Call{Key: key})
+				assert.Equal(t, key, got.Header.Get(name))
+				assert.Equal(t, key, got.Header.Get("X-For"))
+				assert.Equal(t, key, got.Header.Get("Location"))
 			}
-		})
-	}
-	wg.Wait()
+		}
+	})
 }
 
 // What a handler asks of its writer besides writing, where handlers outside of the guard have left the
@@ -276,13 +269,11 @@ var asks = map[string]func(w http.ResponseWriter){
 // The client gets the answer that it would get without a guard, and what the handler says decides what the next
 // request gets, also if it has said it too late.
 func TestWriterWithoutAnAbilityIsAskedForIt(t *testing.T) {
-	t.Parallel()
 	guardtest.OnEachServer(t, func(t *testing.T, serve func(http.Handler) *guardtest.Server) {
 		for where, out := range outsides(t) {
 			for what, ask := range asks {
 				for _, status := range []int{http.StatusCreated, http.StatusInternalServerError} {
 					t.Run(fmt.Sprint(where, ", ", what, ", ", status), func(t *testing.T) {
-						t.Parallel()
 						var handler http.HandlerFunc = func(w http.ResponseWriter, _ *http.Request) {
 							ask(w)
 							w.WriteHeader(status)
@@ -309,21 +300,16 @@ func TestWriterWithoutAnAbilityIsAskedForIt(t *testing.T) {
 // As long as nothing of an answer has left, the client of an Unknown run can still be told what is
 // true of it.
 func TestFlushThatSendsNothingIsCorrected(t *testing.T) {
-	t.Parallel()
 	for where, out := range outsides(t) {
 		if where == "a guard" || where == "a timeout, and a guard" {
 			continue // which corrects too
 		}
 		t.Run(where, func(t *testing.T) {
-			t.Parallel()
 			h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				op, _ := idempotency.FromContext(r.Context())
-				op.SetOutcome(idempotency.Unknown)
+				guardtest.Op(r.Context()).SetOutcome(idempotency.Unknown)
 				w.Header().Set("Content-Type", "text/plain")
 				err := http.NewResponseController(w).Flush()
-				if (err == nil) != out.flushes {
-					t.Errorf("flush: %v", err)
-				}
+				assert.Equal(t, out.flushes, err == nil, "flush: %v", err)
 				w.WriteHeader(http.StatusPaymentRequired)
 			})
 			s := guardtest.ServeHTTP1(t, out.wrap(guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Rerun)).Handler(h)))

@@ -86,9 +86,7 @@ func crashLosesThemOnly(t *testing.T, server *pgtest.Server) {
 	pool := server.Pool(t)
 	// With one connection, a setting that outlived the claim would be that of the next call.
 	async, table := newStore(t, pool, pgstore.WithAsyncClaims(), pgstore.WithConns(1))
-	usual, err := pgstore.New(t.Context(), pool, pgstore.WithTable(table), pgstore.WithConns(1))
-	require.NoError(t, err)
-	t.Cleanup(usual.Close)
+	usual := openStore(t, pool, pgstore.WithTable(table), pgstore.WithConns(1))
 	claim := func(s *pgstore.Store, key string, c store.Claim, lost bool) {
 		r := guardtest.Claim(t, s, key, c)
 		require.True(t, r.Mine)
@@ -125,8 +123,7 @@ func crashLosesThemOnly(t *testing.T, server *pgtest.Server) {
 		require.NoError(t, err)
 		require.Contains(t, kept, name)
 		require.NotContains(t, kept, "third")
-		_, err = pool.Exec(t.Context(), "TRUNCATE "+table)
-		require.NoError(t, err)
+		pgtest.Exec(t, pool, "TRUNCATE "+table)
 		for _, s := range []*pgstore.Store{usual, async} { // its connection is dead
 			for _, err := s.Get(t.Context(), "first"); !errors.Is(err, store.ErrNotFound); {
 				_, err = s.Get(t.Context(), "first")

@@ -45,8 +45,7 @@ func TestUnfitTableIsRefused(t *testing.T) {
 		st, table := newStore(t, pool)
 		st.Close()
 		run := func(sql string) {
-			_, err := pool.Exec(t.Context(), strings.ReplaceAll(sql, "{t}", table))
-			require.NoError(t, err)
+			pgtest.Exec(t, pool, strings.ReplaceAll(sql, "{t}", table))
 		}
 		run("DROP VIEW {t}_keys")
 		run(c.spoil)
@@ -72,8 +71,7 @@ func TestTriggerThatSuppressesRows(t *testing.T) {
 	pool := pgtest.Shared(t).Pool(t)
 	s, table := newStore(t, pool)
 	run := func(sql string) {
-		_, err := pool.Exec(t.Context(), strings.ReplaceAll(sql, "{t}", table))
-		require.NoError(t, err)
+		pgtest.Exec(t, pool, strings.ReplaceAll(sql, "{t}", table))
 	}
 	c, suppressed := newClaim(), "a trigger of the table suppresses that"
 	run(`CREATE FUNCTION {t}_nothing() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
@@ -98,8 +96,7 @@ func TestUnfitConnectionIsRefused(t *testing.T) {
 	admin := pgtest.Shared(t).Pool(t)
 	role := func(t *testing.T, table, rights string) string {
 		name := fmt.Sprintf("role_%d", tables.Add(1))
-		_, err := admin.Exec(t.Context(), "CREATE ROLE "+name+" LOGIN; GRANT "+rights+" ON "+table+" TO "+name)
-		require.NoError(t, err)
+		pgtest.Exec(t, admin, "CREATE ROLE "+name+" LOGIN; GRANT "+rights+" ON "+table+" TO "+name)
 		return name
 	}
 	type row struct {
@@ -127,15 +124,13 @@ func TestUnfitConnectionIsRefused(t *testing.T) {
 		"does not see rows": {
 			func(t *testing.T, config *pgxpool.Config, table string) {
 				config.ConnConfig.User = role(t, table, "ALL")
-				_, err := admin.Exec(t.Context(), "ALTER TABLE "+table+" ENABLE ROW LEVEL SECURITY")
-				require.NoError(t, err)
+				pgtest.Exec(t, admin, "ALTER TABLE "+table+" ENABLE ROW LEVEL SECURITY")
 			}, "row security", false,
 		},
 		"leads to another database": {
 			func(t *testing.T, config *pgxpool.Config, table string) {
 				other := fmt.Sprintf("db_%d", tables.Add(1))
-				_, err := admin.Exec(t.Context(), "CREATE DATABASE "+other)
-				require.NoError(t, err)
+				pgtest.Exec(t, admin, "CREATE DATABASE "+other)
 				config.ConnConfig.Database = other
 				pool, err := pgxpool.NewWithConfig(t.Context(), config)
 				require.NoError(t, err)
@@ -146,8 +141,7 @@ func TestUnfitConnectionIsRefused(t *testing.T) {
 		"finds another table": {
 			func(t *testing.T, config *pgxpool.Config, table string) {
 				schema := fmt.Sprintf("schema_%d", tables.Add(1))
-				_, err := admin.Exec(t.Context(), "CREATE SCHEMA "+schema)
-				require.NoError(t, err)
+				pgtest.Exec(t, admin, "CREATE SCHEMA "+schema)
 				require.NoError(t, pgstore.Migrate(t.Context(), admin, pgstore.WithTable(schema+"."+table)))
 				config.ConnConfig.RuntimeParams["search_path"] = schema + ",public"
 			}, "another table", false,
@@ -165,9 +159,7 @@ func TestUnfitConnectionIsRefused(t *testing.T) {
 		_, err := pgstore.New(t.Context(), admin, pgstore.WithTable(table), pgstore.WithPoolConfig(config))
 		require.ErrorContains(t, err, c.want)
 
-		pool, err := pgxpool.NewWithConfig(t.Context(), config)
-		require.NoError(t, err)
-		t.Cleanup(pool.Close)
+		pool := pgtest.PoolOf(t, config)
 		st, err := pgstore.New(t.Context(), pool, pgstore.WithTable(table), pgstore.WithPoolConfig(admin.Config()))
 		if c.fine {
 			require.NoError(t, err)
@@ -192,13 +184,10 @@ func TestDatabaseOfAnotherIsRefused(t *testing.T) {
 		require.NoError(t, s.store.InSQLTx(r.Context(), s.db, nil, func(*sql.Tx) error { return nil }))
 		w.WriteHeader(http.StatusCreated)
 	})
-	_, err := s.pool.Exec(t.Context(), "CREATE DATABASE "+other)
-	require.NoError(t, err)
+	pgtest.Exec(t, s.pool, "CREATE DATABASE "+other)
 	config := s.pool.Config()
 	config.ConnConfig.Database = other
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
+	pool := pgtest.PoolOf(t, config)
 	require.NoError(t, pgstore.Migrate(t.Context(), pool, pgstore.WithTable(s.records)))
 	db = stdlib.OpenDBFromPool(pool)
 	t.Cleanup(func() { _ = db.Close() })
@@ -253,14 +242,10 @@ func TestSearchPathDoesNotLeadAstray(t *testing.T) {
 	require.NoError(t, err)
 	config := admin.Config()
 	config.ConnConfig.RuntimeParams["search_path"] = schema + ", pg_catalog, public"
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
+	pool := pgtest.PoolOf(t, config)
 	onEachWay(t, func(t *testing.T, inTx way, level string) {
 		s := newShopOn(t, admin, nil, nil) // makes the tables
-		st, err := pgstore.New(t.Context(), pool, pgstore.WithTable(s.records))
-		require.NoError(t, err)
-		t.Cleanup(st.Close)
+		st := openStore(t, pool, pgstore.WithTable(s.records))
 		s.store = st
 		handler := func(w http.ResponseWriter, r *http.Request) {
 			err := inTx(s, r.Context(), level, func(exec execer) error {

@@ -269,8 +269,7 @@ func TestFenceKnowsItsTransaction(t *testing.T) {
 		require.True(t, claim.Mine)
 		joined, tx, err := s.store.JoinTx(t.Context(), "k", store.Owner{1}, pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(level)})
 		require.NoError(t, err)
-		_, err = tx.Exec(t.Context(), "INSERT INTO "+s.table+" (key, amount, attempt) VALUES ($1, 1, 1)", "k")
-		require.NoError(t, err)
+		pgtest.Exec(t, tx, "INSERT INTO "+s.table+" (key, amount, attempt) VALUES ($1, 1, 1)", "k")
 		_, err = tx.Exec(t.Context(), "COMMIT AND CHAIN")
 		require.NoError(t, err)
 		pgstore.Forget(tx)
@@ -291,12 +290,10 @@ func TestFenceIsNamedInTheLog(t *testing.T) {
 		guardtest.Claim(t, s.store, key, store.Claim{Owner: o, Lease: time.Minute, Retention: time.Hour})
 		joined, tx, err := s.store.JoinTx(t.Context(), key, o, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 		require.NoError(t, err)
-		_, err = tx.Exec(t.Context(), "INSERT INTO "+s.table+" (key, amount, attempt) VALUES ($1, 1, 1)", key)
-		require.NoError(t, err)
+		pgtest.Exec(t, tx, "INSERT INTO "+s.table+" (key, amount, attempt) VALUES ($1, 1, 1)", key)
 		want := store.ErrCommittedAlone
 		if ends {
-			_, err = tx.Exec(t.Context(), "COMMIT AND CHAIN")
-			require.NoError(t, err)
+			pgtest.Exec(t, tx, "COMMIT AND CHAIN")
 			pgstore.Forget(tx)
 		} else {
 			require.NoError(t, s.store.Release(t.Context(), key, o, store.Release{}))

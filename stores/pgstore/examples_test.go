@@ -12,8 +12,11 @@ import (
 	"strings"
 	"testing"
 
-	"example.com/idempotency/stores/pgstore"
+	"example.com/idempotency/internal/pagetest"
+
 	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency/stores/pgstore"
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
@@ -74,18 +77,14 @@ func TestTutorialShowsWhatHappens(t *testing.T) {
 	if err != nil {
 		t.Skip("curl is not installed")
 	}
-	page, err := os.ReadFile("../../docs/tutorials/postgres.md")
-	require.NoError(t, err)
+	page := pagetest.File(t, "../../docs/tutorials/postgres.md")
 	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```.*?```text\n(.*?)```").FindSubmatch(page)
 	require.Len(t, blocks, 3)
 
 	pool := restored(t, 0)
-	_, err = pool.Exec(t.Context(), ordersTable)
-	require.NoError(t, err)
+	pgtest.Exec(t, pool, ordersTable)
 	require.NoError(t, pgstore.Migrate(t.Context(), pool))
-	store, err := pgstore.New(t.Context(), pool)
-	require.NoError(t, err)
-	t.Cleanup(store.Close)
+	store := openStore(t, pool)
 	server := httptest.NewServer(guardtest.NewGuard(t, store, idempotency.WithTransaction(true)).Handler(&createOrder{store}))
 	t.Cleanup(server.Close)
 	commands := strings.NewReplacer("curl ", curl+" ", "127.0.0.1:8080", server.Listener.Addr().String()).Replace(string(blocks[1]))
@@ -99,8 +98,7 @@ func TestTutorialIsAProgram(t *testing.T) {
 	t.Parallel()
 	var program strings.Builder
 	for _, page := range []string{"tutorials/postgres.md", "how-to/postgres-operations.md"} {
-		text, err := os.ReadFile("../../docs/" + page)
-		require.NoError(t, err)
+		text := pagetest.File(t, "../../docs/"+page)
 		for _, block := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 			if page == "tutorials/postgres.md" || strings.HasPrefix(block[1], "// sweep ") {
 				program.WriteString(block[1])

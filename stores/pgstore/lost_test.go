@@ -135,8 +135,7 @@ func TestBackendTerminatedInTheFirstStatement(t *testing.T) {
 		holder, err := s.pool.Begin(t.Context())
 		require.NoError(t, err)
 		defer func() { _ = holder.Rollback(t.Context()) }()
-		_, err = holder.Exec(t.Context(), "SELECT pg_advisory_xact_lock($1)", lock)
-		require.NoError(t, err)
+		pgtest.Exec(t, holder, "SELECT pg_advisory_xact_lock($1)", lock)
 		first := make(chan guardtest.Reply, 1)
 		go func() { first <- s.Do(t, guardtest.Call{Key: "k"}) }()
 		require.Eventually(t, func() bool {

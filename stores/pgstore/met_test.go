@@ -103,9 +103,7 @@ func TestClaimOfAKeyThatWasMet(t *testing.T) {
 	}
 	for name, change := range pasts {
 		another, table := newStore(t, pool)
-		s, err := pgstore.New(t.Context(), pool, pgstore.WithTable(table))
-		require.NoError(t, err)
-		t.Cleanup(s.Close)
+		s := openStore(t, pool, pgstore.WithTable(table))
 		claim := func(key string, met bool, fingerprint store.Fingerprint, hold bool) (store.Record, error) {
 			first := of(1, payload)
 			first.Hold = hold
@@ -161,8 +159,7 @@ func TestKeyRememberedInVain(t *testing.T) {
 // A key that is claimed by many at once, all of whom remember it in vain, has one winner.
 func TestKeysRememberedInVainHaveOneWinner(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.Shared(t).Pool(t)
-	s, _ := newStore(t, pool, pgstore.WithConns(8))
+	s, _ := newStore(t, pgtest.Shared(t).Pool(t), pgstore.WithConns(8))
 	keys := keysOf(30)
 	for _, key := range keys {
 		pgstore.Remember(s, key)

@@ -251,15 +251,11 @@ func TestRollbackBesideTheEndOfItsRun(t *testing.T) {
 		}
 		w.WriteHeader(http.StatusGatewayTimeout)
 	}))
-	var all sync.WaitGroup
-	for client := range 4 {
-		all.Go(func() {
-			for n := range 60 {
-				serveLate(h, fmt.Sprint(client, "-", n))
-			}
-		})
-	}
-	all.Wait()
+	guardtest.Together(4, func(client int) {
+		for n := range 60 {
+			serveLate(h, fmt.Sprint(client, "-", n))
+		}
+	})
 	left.Wait()
 	requireNoneLost(t, pool)
 }

@@ -123,8 +123,7 @@ func TestOneCommitThatIsLostDeniesNothing(t *testing.T) {
 						require.Equal(t, http.StatusCreated, other.Do(t, guardtest.Call{Key: "k"}).Status)
 						return failed
 					})
-					op, _ := idempotency.FromContext(r.Context())
-					w.WriteHeader(refuse(op))
+					w.WriteHeader(refuse(guardtest.Op(r.Context())))
 				})
 				other = s.beside(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }, level)
 				reply := s.Do(t, guardtest.Call{Key: "k"})
@@ -151,8 +150,7 @@ func TestOneCommitThatIsLostLeavesTheKeyToAnother(t *testing.T) {
 				<-began
 				return errors.New("declined")
 			}))
-			op, _ := idempotency.FromContext(r.Context())
-			op.SetOutcome(idempotency.NotExecuted)
+			guardtest.Op(r.Context()).SetOutcome(idempotency.NotExecuted)
 			w.WriteHeader(http.StatusUnprocessableEntity)
 		})
 		other = s.beside(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -173,9 +171,7 @@ func TestOneCommitBesideARecordIsNotTheOwner(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Shared(t).Pool(t)
 	s, table := newStore(t, pool, pgstore.WithOneCommit(""))
-	without, err := pgstore.New(t.Context(), pool, pgstore.WithTable(table))
-	require.NoError(t, err)
-	t.Cleanup(without.Close)
+	without := openStore(t, pool, pgstore.WithTable(table))
 	claim := mayBeLost()
 	guardtest.Claim(t, s, "k", claim)
 	joined, tx, err := s.JoinTx(t.Context(), "k", claim.Owner, pgx.TxOptions{})

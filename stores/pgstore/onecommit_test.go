@@ -59,8 +59,7 @@ func atLevel(level string) pgx.TxOptions { return pgx.TxOptions{IsoLevel: pgx.Tx
 
 // endBackend ends the connection of the transaction that has inserted a row into the table of charges.
 func (s *shop) endBackend(t *testing.T) {
-	_, err := s.pool.Exec(t.Context(), "SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE mode = 'RowExclusiveLock' AND relation = $1::text::regclass", s.table)
-	require.NoError(t, err)
+	pgtest.Exec(t, s.pool, "SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE mode = 'RowExclusiveLock' AND relation = $1::text::regclass", s.table)
 }
 
 // However a run ends that has committed nothing, it leaves nothing, and the next one is the first.
@@ -83,8 +82,7 @@ func TestOneCommitLeavesNothing(t *testing.T) {
 		onEachWholeWay(t, func(t *testing.T, inTx way, level string) {
 			var attempts []int
 			s := inOneCommit(t, level, func(s *shop, w http.ResponseWriter, r *http.Request) {
-				op, _ := idempotency.FromContext(r.Context())
-				if attempts = append(attempts, op.Attempt()); len(attempts) == 1 {
+				if attempts = append(attempts, guardtest.Op(r.Context()).Attempt()); len(attempts) == 1 {
 					end(s, inTx, level, r)
 					w.WriteHeader(http.StatusInternalServerError)
 					return
@@ -151,9 +149,7 @@ func TestOneCommitIsInFlight(t *testing.T) {
 // another returns a store like that of another process.
 func (s *shop) another(t *testing.T, opts ...pgstore.Option) *pgstore.Store {
 	pool := pgtest.Shared(t).Pool(t)
-	o, err := pgstore.New(t.Context(), pool, append(opts, pgstore.WithTable(s.records))...)
-	require.NoError(t, err)
-	t.Cleanup(o.Close)
+	o := openStore(t, pool, append(opts, pgstore.WithTable(s.records))...)
 	return o
 }
 
@@ -194,8 +190,7 @@ func TestOneCommitMakesARecord(t *testing.T) {
 			return s.store.InSQLTx(ctx, db, nil, func(*sql.Tx) error { seen(); return nil })
 		}},
 		"an ID": {1, func(_ *shop, ctx context.Context, seen func()) error {
-			op, _ := idempotency.FromContext(ctx)
-			_ = op.ID()
+			_ = guardtest.Op(ctx).ID()
 			seen()
 			return nil
 		}},
@@ -244,8 +239,7 @@ func TestOneCommitBesideTwo(t *testing.T) {
 		s := inOneCommit(t, level, func(s *shop, w http.ResponseWriter, r *http.Request) {
 			charge(inTx, level)(s, w, r)
 			if other != nil {
-				op, _ := idempotency.FromContext(r.Context())
-				rec, err := other.Claim(r.Context(), intent.Key(op.Key()).Name(), claim)
+				rec, err := other.Claim(r.Context(), intent.Key(guardtest.Op(r.Context()).Key()).Name(), claim)
 				require.NoError(t, err)
 				require.True(t, rec.Mine)
 			}
@@ -259,8 +253,7 @@ func TestOneCommitBesideTwo(t *testing.T) {
 // A claim that is a transaction keeps nothing of the caller's memory, which may change until the commit.
 func TestOneCommitCopiesTheClaim(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.Shared(t).Pool(t)
-	s, _ := newStore(t, pool, pgstore.WithOneCommit(""))
+	s, _ := newStore(t, pgtest.Shared(t).Pool(t), pgstore.WithOneCommit(""))
 	claim := mayBeLost()
 	claim.Note, claim.SealedKey = []byte("note"), []byte("sealed")
 	r := guardtest.Claim(t, s, "k", claim)
@@ -400,8 +393,7 @@ func TestOneCommitKnowsItsTransaction(t *testing.T) {
 		guardtest.Claim(t, s.store, "k", claim)
 		joined, tx, err := s.store.JoinTx(t.Context(), "k", claim.Owner, atLevel(level))
 		require.NoError(t, err)
-		_, err = tx.Exec(t.Context(), "COMMIT AND CHAIN")
-		require.NoError(t, err)
+		pgtest.Exec(t, tx, "COMMIT AND CHAIN")
 		pgstore.Forget(tx)
 		require.NoError(t, tx.Commit(t.Context()))
 		require.ErrorIs(t, joined.Complete(t.Context(), store.Completion{TTL: time.Hour}), store.ErrCommittedAlone)
@@ -419,8 +411,7 @@ func TestRoundTripsOfOneCommit(t *testing.T) {
 		// Of two connections, those who come one after another get the same, on which a statement is prepared.
 		pool := wire.Pool(t, pgtest.Shared(t).DSN, mode, 2)
 		s, table := newStore(t, pool, pgstore.WithConns(1), pgstore.WithOneCommit(""))
-		_, err := pool.Exec(t.Context(), "CREATE TABLE "+table+"_rows (n int8)")
-		require.NoError(t, err)
+		pgtest.Exec(t, pool, "CREATE TABLE "+table+"_rows (n int8)")
 		db := pgstore.OpenDB(pool)
 		t.Cleanup(func() { _ = db.Close() })
 		guard := guardtest.NewGuard(t, s, idempotency.WithTransaction(true))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -121,21 +120,15 @@ func TestModesBehindPgBouncer(t *testing.T) {
 	err := pgstore.Migrate(t.Context(), bouncerPool(t, bouncer.DSN, pgx.QueryExecModeCacheStatement), pgstore.WithTable(table))
 	require.ErrorContains(t, err, "default_query_exec_mode=exec")
 
-	s, err := pgstore.New(t.Context(), bouncerPool(t, bouncer.DSN, pgx.QueryExecModeDescribeExec), pgstore.WithTable(table))
-	require.NoError(t, err)
-	t.Cleanup(s.Close)
-	var claimers sync.WaitGroup
-	for c := range 8 {
-		claimers.Go(func() {
-			for i := range 50 {
-				if _, err := s.Claim(context.Background(), fmt.Sprint(c, "-", i), newClaim()); err != nil {
-					t.Error(err)
-					return
-				}
+	s := openStore(t, bouncerPool(t, bouncer.DSN, pgx.QueryExecModeDescribeExec), pgstore.WithTable(table))
+	guardtest.Together(8, func(c int) {
+		for i := range 50 {
+			if _, err := s.Claim(context.Background(), fmt.Sprint(c, "-", i), newClaim()); err != nil {
+				t.Error(err)
+				return
 			}
-		})
-	}
-	claimers.Wait()
+		}
+	})
 }
 
 // LISTEN is taken by the pooler, and hears nothing. That is said once, and those who wait ask at intervals.

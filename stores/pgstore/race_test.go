@@ -31,25 +31,21 @@ func claimers(t *testing.T, s *pgstore.Store, keys []string, n int) map[string]i
 	t.Helper()
 	var mu sync.Mutex
 	won := make(map[string]int)
-	var all sync.WaitGroup
 	var failed atomic.Pointer[error]
-	for range n {
-		all.Go(func() {
-			for _, key := range keys {
-				r, err := s.Claim(t.Context(), key, newClaim())
-				if err != nil {
-					failed.Store(&err)
-					return
-				}
-				if r.Mine {
-					mu.Lock()
-					won[key]++
-					mu.Unlock()
-				}
+	guardtest.Together(n, func(int) {
+		for _, key := range keys {
+			r, err := s.Claim(t.Context(), key, newClaim())
+			if err != nil {
+				failed.Store(&err)
+				return
 			}
-		})
-	}
-	all.Wait()
+			if r.Mine {
+				mu.Lock()
+				won[key]++
+				mu.Unlock()
+			}
+		}
+	})
 	if err := failed.Load(); err != nil {
 		t.Fatal(*err)
 	}
@@ -125,8 +121,7 @@ func TestClaimOfALockedRow(t *testing.T) {
 		tx, err := pool.Begin(t.Context())
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // or the pool would wait for a test that has failed
-		_, err = tx.Exec(t.Context(), "SELECT FROM "+table+" FOR UPDATE")
-		require.NoError(t, err)
+		pgtest.Exec(t, tx, "SELECT FROM "+table+" FOR UPDATE")
 		r := guardtest.Claim(t, s, key, c)
 		require.Equal(t, store.Claimed, r.State, state)
 		require.Equal(t, c.Fingerprint, r.Fingerprint, state)
@@ -161,9 +156,7 @@ func TestClaimOfARowThatWasReplaced(t *testing.T) {
 		replaced = guardtest.Claim(t, s, "key", newClaim())
 		require.True(t, replaced.Mine)
 	})
-	slow, err := pgstore.New(t.Context(), pool, pgstore.WithTable(table), pgstore.WithPoolConfig(config))
-	require.NoError(t, err)
-	t.Cleanup(slow.Close)
+	slow := openStore(t, pool, pgstore.WithTable(table), pgstore.WithPoolConfig(config))
 	r := guardtest.Claim(t, slow, "key", newClaim())
 	require.True(t, replaced.Mine)
 	require.False(t, r.Mine)
@@ -211,8 +204,7 @@ func TestWaitingForLockedRowsLeavesConnections(t *testing.T) {
 			tx, err := pool.Begin(t.Context())
 			require.NoError(t, err)
 			defer func() { _ = tx.Rollback(context.Background()) }()
-			_, err = tx.Exec(t.Context(), "SELECT FROM "+table+" FOR UPDATE")
-			require.NoError(t, err)
+			pgtest.Exec(t, tx, "SELECT FROM "+table+" FOR UPDATE")
 
 			waiting, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()

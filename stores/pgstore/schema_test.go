@@ -5,12 +5,10 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -35,19 +33,15 @@ func TestMostUpdatesTouchNoIndex(t *testing.T) {
 		}
 		_, _ = w.Write(answer)
 	})))
-	var wg sync.WaitGroup
-	for c := range clients {
-		wg.Go(func() {
-			for i := range runs {
-				got, err := server.Try(context.Background(), guardtest.Call{Key: fmt.Sprintf("%d-%d", c, i)})
-				if err != nil || got.Status != http.StatusOK {
-					t.Errorf("%v: %+v", err, got)
-					return
-				}
+	guardtest.Together(clients, func(c int) {
+		for i := range runs {
+			got, err := server.Try(context.Background(), guardtest.Call{Key: fmt.Sprintf("%d-%d", c, i)})
+			if err != nil || got.Status != http.StatusOK {
+				t.Errorf("%v: %+v", err, got)
+				return
 			}
-		})
-	}
-	wg.Wait()
+		}
+	})
 	// A connection tells what it has done when it is closed. Its process ends a moment later.
 	store.Close()
 	pool.Close()
@@ -72,13 +66,9 @@ func TestRoleNeedsFourRights(t *testing.T) {
 	require.NoError(t, err)
 	config := admin.Config()
 	config.ConnConfig.User = "clerk"
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
+	pool := pgtest.PoolOf(t, config)
 	require.NoError(t, pgstore.Migrate(t.Context(), pool, pgstore.WithTable(table))) // it is there
-	store, err := pgstore.New(t.Context(), pool, pgstore.WithTable(table))
-	require.NoError(t, err)
-	t.Cleanup(store.Close)
+	store := openStore(t, pool, pgstore.WithTable(table))
 	require.ErrorContains(t, store.KeepsTags(), "GRANT SELECT, INSERT, UPDATE, DELETE ON ", "it needs four more for tags")
 
 	guard := guardtest.NewGuard(t, store, idempotency.WithTransaction(true), idempotency.WithWait(10*time.Second))
@@ -135,14 +125,11 @@ func TestViewOfTheKeys(t *testing.T) {
 		store.Completion{Status: 201, Answer: []byte("answer"), TTL: time.Hour}))
 	require.NoError(t, s.Release(t.Context(), "released", claim("released", time.Minute, false).Owner, store.Release{}))
 
-	_, err := admin.Exec(t.Context(), "CREATE ROLE support_"+table+" LOGIN; GRANT SELECT ON "+table+"_keys TO support_"+table)
-	require.NoError(t, err)
+	pgtest.Exec(t, admin, "CREATE ROLE support_"+table+" LOGIN; GRANT SELECT ON "+table+"_keys TO support_"+table)
 	config := admin.Config()
 	config.ConnConfig.User = "support_" + table
-	support, err := pgxpool.NewWithConfig(t.Context(), config)
-	require.NoError(t, err)
-	t.Cleanup(support.Close)
-	_, err = support.Exec(t.Context(), "SELECT FROM "+table)
+	support := pgtest.PoolOf(t, config)
+	_, err := support.Exec(t.Context(), "SELECT FROM "+table)
 	require.ErrorContains(t, err, "permission denied")
 
 	rows, err := support.Query(t.Context(), "SELECT * FROM "+table+"_keys")

@@ -19,8 +19,7 @@ import (
 // step inserts a row as a step, and returns the attempt that has done it.
 func (s *shop) step(ctx context.Context, level pgx.TxIsoLevel, after func() error) (int, error) {
 	return pgstore.StepTx(ctx, s.store, "charge", pgx.TxOptions{IsoLevel: level}, func(ctx context.Context, tx pgx.Tx) (int, error) {
-		op, _ := idempotency.FromContext(ctx)
-		return op.Attempt(), errors.Join(s.insert(ctx, pgxExecer(tx)), after())
+		return guardtest.Op(ctx).Attempt(), errors.Join(s.insert(ctx, pgxExecer(tx)), after())
 	})
 }
 

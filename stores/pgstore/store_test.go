@@ -36,10 +36,17 @@ func newStore(t testing.TB, pool *pgxpool.Pool, opts ...pgstore.Option) (*pgstor
 	table := fmt.Sprintf("records_%d", tables.Add(1))
 	opts = append([]pgstore.Option{pgstore.WithTable(table)}, opts...)
 	require.NoError(t, pgstore.Migrate(t.Context(), pool, opts...))
+	s := openStore(t, pool, opts...)
+	return s, table
+}
+
+// openStore returns a store, which is closed with the test.
+func openStore(t testing.TB, pool *pgxpool.Pool, opts ...pgstore.Option) *pgstore.Store {
+	t.Helper()
 	s, err := pgstore.New(t.Context(), pool, opts...)
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
-	return s, table
+	return s
 }
 
 // clock returns a function that lets time pass for all records of a table: it moves them into
@@ -73,9 +80,7 @@ func TestStoreKeepsTheContract(t *testing.T) {
 			if begun.whole { // each open claim has a connection until its case ends
 				cfg.MaxConns = 64
 			}
-			pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-			require.NoError(t, err)
-			t.Cleanup(pool.Close)
+			pool := pgtest.PoolOf(t, cfg)
 			storetest.Run(t, storetest.Harness{
 				New: func(t testing.TB) (store.Store, func(time.Duration)) {
 					if begun.whole {
@@ -104,9 +109,7 @@ func TestStoresAreTheSame(t *testing.T) {
 	pool := pgtest.Shared(t).Pool(t)
 	s, table := newStore(t, pool)
 	other := func(pool *pgxpool.Pool, table string) *pgstore.Store {
-		o, err := pgstore.New(t.Context(), pool, pgstore.WithTable(table), pgstore.WithConns(1))
-		require.NoError(t, err)
-		t.Cleanup(o.Close)
+		o := openStore(t, pool, pgstore.WithTable(table), pgstore.WithConns(1))
 		return o
 	}
 	same := other(pool, table)
@@ -116,9 +119,8 @@ func TestStoresAreTheSame(t *testing.T) {
 	require.False(t, store.Same(s, another))
 	require.False(t, store.Same(s, other(pgtest.Shared(t).Pool(t), table)))
 
-	g, err := idempotency.New(s, idempotency.SharedScope, idempotency.WithTransaction(true))
-	require.NoError(t, err)
-	_, _, err = idempotency.Do(t.Context(), g, idempotency.Key{Scope: "s", Value: "k"}, func(ctx context.Context) (int, error) {
+	g := guardtest.NewGuardOf(t, s, idempotency.SharedScope, idempotency.WithTransaction(true))
+	_, _, err := idempotency.Do(t.Context(), g, idempotency.Key{Scope: "s", Value: "k"}, func(ctx context.Context) (int, error) {
 		_, err := same.Begin(ctx, pgx.TxOptions{})
 		return 0, err
 	})
@@ -138,8 +140,7 @@ type txMode struct {
 func (w txMode) transactions(pool *pgxpool.Pool) func(t testing.TB, s store.Store) storetest.Transactions {
 	return func(t testing.TB, s store.Store) storetest.Transactions {
 		table := fmt.Sprintf("rows_%d", tables.Add(1))
-		_, err := pool.Exec(t.Context(), "CREATE TABLE "+table+" (name text NOT NULL, later text UNIQUE DEFERRABLE INITIALLY DEFERRED)")
-		require.NoError(t, err)
+		pgtest.Exec(t, pool, "CREATE TABLE "+table+" (name text NOT NULL, later text UNIQUE DEFERRABLE INITIALLY DEFERRED)")
 		db := pgstore.OpenDB(pool)
 		t.Cleanup(func() { _ = db.Close() })
 		first := func() {} // before a transaction begins

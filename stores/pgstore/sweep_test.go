@@ -55,8 +55,7 @@ func TestBirth(t *testing.T) {
 		removed, err := s.Sweep(t.Context(), 10)
 		require.NoError(t, err)
 		require.Zero(t, removed)
-		_, err = pool.Exec(t.Context(), "TRUNCATE "+table)
-		require.NoError(t, err)
+		pgtest.Exec(t, pool, "TRUNCATE "+table)
 	})
 }
 
@@ -80,13 +79,11 @@ func TestSweepBesideAnOldSnapshot(t *testing.T) {
 	for h := range hours {
 		insertExpired(t, pool, table, each, time.Duration(2+h)*time.Hour)
 	}
-	_, err := pool.Exec(t.Context(), "VACUUM ANALYZE "+table)
-	require.NoError(t, err)
+	pgtest.Exec(t, pool, "VACUUM ANALYZE "+table)
 	old, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	require.NoError(t, err)
 	defer func() { _ = old.Rollback(context.Background()) }()
-	_, err = old.Exec(t.Context(), "SELECT 1")
-	require.NoError(t, err)
+	pgtest.Exec(t, old, "SELECT 1")
 	for range hours * each / batch {
 		n, err := s.Sweep(t.Context(), batch)
 		require.NoError(t, err)
@@ -114,8 +111,7 @@ func TestSweepOfAMillion(t *testing.T) {
 	pool := pgtest.Start(t, "shared_buffers=256MB", "max_wal_size=4GB").Pool(t)
 	s, table := newStore(t, pool, pgstore.WithConns(8))
 	insertExpired(t, pool, table, records, 2*time.Hour)
-	_, err := pool.Exec(t.Context(), "VACUUM ANALYZE "+table)
-	require.NoError(t, err)
+	pgtest.Exec(t, pool, "VACUUM ANALYZE "+table)
 
 	claims(t, s, "warm", time.Second)
 	before := claims(t, s, "before", 2*time.Second)
@@ -156,27 +152,23 @@ func claims(t *testing.T, s *pgstore.Store, name string, d time.Duration) []time
 func claimsUntil(ctx context.Context, t *testing.T, s *pgstore.Store, name string) []time.Duration {
 	var mu sync.Mutex
 	var all []time.Duration
-	var claimers sync.WaitGroup
-	for c := range 4 {
-		claimers.Go(func() {
-			pace := time.NewTicker(5 * time.Millisecond)
-			defer pace.Stop()
-			for i := 0; ctx.Err() == nil; i++ {
-				<-pace.C
-				start := time.Now()
-				r, err := s.Claim(context.Background(), fmt.Sprintf("%s-%d-%d", name, c, i), newClaim())
-				took := time.Since(start)
-				if err != nil || !r.Mine {
-					t.Errorf("%+v: %v", r, err)
-					return
-				}
-				mu.Lock()
-				all = append(all, took)
-				mu.Unlock()
+	guardtest.Together(4, func(c int) {
+		pace := time.NewTicker(5 * time.Millisecond)
+		defer pace.Stop()
+		for i := 0; ctx.Err() == nil; i++ {
+			<-pace.C
+			start := time.Now()
+			r, err := s.Claim(context.Background(), fmt.Sprintf("%s-%d-%d", name, c, i), newClaim())
+			took := time.Since(start)
+			if err != nil || !r.Mine {
+				t.Errorf("%+v: %v", r, err)
+				return
 			}
-		})
-	}
-	claimers.Wait()
+			mu.Lock()
+			all = append(all, took)
+			mu.Unlock()
+		}
+	})
 	return all
 }
 

@@ -32,8 +32,7 @@ func TestRoundTripsOfTags(t *testing.T) {
 			return c
 		}
 		claim := func(key string, c store.Claim) {
-			r, err := s.Claim(t.Context(), key, c)
-			require.NoError(t, err)
+			r := guardtest.Claim(t, s, key, c)
 			require.True(t, r.Mine)
 		}
 		claim("warm", late(time.Microsecond)) // each statement is prepared once
@@ -47,28 +46,8 @@ func TestRoundTripsOfTags(t *testing.T) {
 // A run that is one commit leaves its tags with its record, and otherwise none.
 func TestOneCommitLeavesTags(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.Shared(t).Pool(t)
-	s, _ := newStore(t, pool, pgstore.WithOneCommit(pgx.ReadCommitted))
-	tag := store.Tag{1}
-	for key, end := range map[string]func(key string, o store.Owner) error{
-		"completed": func(key string, o store.Owner) error {
-			return s.Complete(t.Context(), key, o, store.Completion{Answer: []byte("answer"), TTL: time.Hour})
-		},
-		"renewed": func(key string, o store.Owner) error { return s.Renew(t.Context(), key, o) },
-		"undone": func(key string, o store.Owner) error {
-			return s.Release(t.Context(), key, o, store.Release{Undone: true})
-		},
-	} {
-		c := taggedClaim(tag, tag)
-		c.MayBeLost = true
-		r, err := s.Claim(t.Context(), key, c)
-		require.NoError(t, err)
-		require.True(t, r.MayBeLost)
-		_, err = s.Get(t.Context(), key)
-		require.ErrorIs(t, err, store.ErrNotFound)
-		require.NoError(t, end(key, c.Owner))
-	}
-	guardtest.RequireFound(t, s, tag, "completed", "renewed")
+	s, _ := newStore(t, pgtest.Shared(t).Pool(t), pgstore.WithOneCommit(pgx.ReadCommitted))
+	guardtest.RequireTagsOfCommits(t, s, mayBeLost)
 }
 
 // Tags go with their record. A program of an earlier version leaves them, and a sweep removes them later: until then
@@ -79,8 +58,7 @@ func TestSweepRemovesTags(t *testing.T) {
 	s, table := newStore(t, pool)
 	later := clock(t, pool, table)
 	exec := func(sql string) {
-		_, err := pool.Exec(t.Context(), sql)
-		require.NoError(t, err)
+		pgtest.Exec(t, pool, sql)
 	}
 	requireLeft := func(want int) {
 		t.Helper()
@@ -98,8 +76,7 @@ func TestSweepRemovesTags(t *testing.T) {
 		if key == "stays" {
 			later(3 * time.Hour) // the retention is one
 		}
-		_, err := s.Claim(t.Context(), key, taggedClaim(store.Tag{1}, store.Tag{2}))
-		require.NoError(t, err)
+		guardtest.Claim(t, s, key, taggedClaim(store.Tag{1}, store.Tag{2}))
 	}
 	sweep(1)
 	requireLeft(4)

@@ -229,9 +229,7 @@ func named(t *testing.T) (p pair, pool *pgxpool.Pool, leadsTo *atomic.Pointer[pg
 		}
 		return new(net.Dialer).DialContext(ctx, network, to.Host)
 	}
-	pool, err = pgxpool.NewWithConfig(t.Context(), cfg)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
+	pool = pgtest.PoolOf(t, cfg)
 	return p, pool, leadsTo
 }
 
@@ -267,8 +265,7 @@ func TestConnectionFromBeforeTheFailover(t *testing.T) {
 	require.NoError(t, err)
 	p.failOver(t, func() {})
 	leadsTo.Store(p.next)
-	_, err = lock.Exec(t.Context(), "LOCK TABLE "+table+" IN ACCESS EXCLUSIVE MODE")
-	require.NoError(t, err)
+	pgtest.Exec(t, lock, "LOCK TABLE "+table+" IN ACCESS EXCLUSIVE MODE")
 	claimed := make(chan error)
 	go func() { // it takes the connection to the old primary, and keeps it
 		_, err := s.Claim(t.Context(), "waits", newClaim())
@@ -306,8 +303,7 @@ func TestTimelineThatIsNotTold(t *testing.T) {
 		"none in a transaction":     {revoke: "pg_walfile_name(pg_lsn)", direct: true},
 		"no system and no timeline": {revoke: "pg_control_system(), pg_walfile_name(pg_lsn)"},
 	} {
-		_, err := admin.Exec(t.Context(), "DROP ROLE IF EXISTS app; CREATE ROLE app LOGIN; GRANT pg_read_all_data, pg_write_all_data TO app; GRANT CREATE ON SCHEMA public TO app; REVOKE EXECUTE ON FUNCTION "+c.revoke+" FROM PUBLIC")
-		require.NoError(t, err)
+		pgtest.Exec(t, admin, "DROP ROLE IF EXISTS app; CREATE ROLE app LOGIN; GRANT pg_read_all_data, pg_write_all_data TO app; GRANT CREATE ON SCHEMA public TO app; REVOKE EXECUTE ON FUNCTION "+c.revoke+" FROM PUBLIC")
 		app, err := pgxpool.New(t.Context(), strings.Replace(server.DSN, "postgres@", "app@", 1))
 		require.NoError(t, err)
 		var opts []pgstore.Option
@@ -318,8 +314,7 @@ func TestTimelineThatIsNotTold(t *testing.T) {
 		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status, name)
 		s.store.Close()
 		app.Close()
-		_, err = admin.Exec(t.Context(), "DROP OWNED BY app; GRANT EXECUTE ON FUNCTION "+c.revoke+" TO PUBLIC")
-		require.NoError(t, err)
+		pgtest.Exec(t, admin, "DROP OWNED BY app; GRANT EXECUTE ON FUNCTION "+c.revoke+" TO PUBLIC")
 	}
 }
 
@@ -330,8 +325,7 @@ func replicated(t *testing.T, h func(s *shop, w http.ResponseWriter, r *http.Req
 	s := newShopAt(t, primary, h, opts...)
 	standby := &pgtest.Server{Server: primary.StartStandby(t)}
 	for _, sql := range []string{"ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"} {
-		_, err := s.pool.Exec(t.Context(), sql)
-		require.NoError(t, err)
+		pgtest.Exec(t, s.pool, sql)
 	}
 	require.Eventually(t, func() bool {
 		var n int

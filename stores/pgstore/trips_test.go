@@ -86,8 +86,7 @@ func TestRoundTripsOfRuns(t *testing.T) {
 	onEachMode(t, func(t *testing.T, wire *pgtest.Wire, pool *pgxpool.Pool) {
 		st, table := newStore(t, pool, pgstore.WithConns(1))
 		rows := table + "_rows"
-		_, err := pool.Exec(t.Context(), "CREATE TABLE "+rows+" (n int8)")
-		require.NoError(t, err)
+		pgtest.Exec(t, pool, "CREATE TABLE "+rows+" (n int8)")
 		insert := func(ctx context.Context, tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, "INSERT INTO "+rows+" VALUES ($1)", int64(1))
 			return err
@@ -306,8 +305,7 @@ func TestFirstStatementIsLikeAnyOther(t *testing.T) {
 				t.Parallel()
 				pool := pgtest.NewWire(0).Pool(t, pgtest.Shared(t).DSN, mode, 2)
 				table := fmt.Sprintf("rows_%d", tables.Add(1))
-				_, err := pool.Exec(t.Context(), "CREATE TABLE "+table+" (n int8 UNIQUE)")
-				require.NoError(t, err)
+				pgtest.Exec(t, pool, "CREATE TABLE "+table+" (n int8 UNIQUE)")
 				sql := func(s string) string { return strings.ReplaceAll(s, "rows", table) }
 				seen := func(ctx context.Context, tx pgx.Tx) string {
 					all := f(ctx, tx, sql)
@@ -436,8 +434,7 @@ func TestRowsThatWereLeftOpen(t *testing.T) {
 				t.Parallel()
 				var events guardtest.Events
 				s := newShop(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
-					op, _ := idempotency.FromContext(r.Context())
-					answer(w, run(s, r.Context(), statements, op.Attempt() > 2))
+					answer(w, run(s, r.Context(), statements, guardtest.Op(r.Context()).Attempt() > 2))
 				}, idempotency.WithRecovery(idempotency.Hold), idempotency.WithObserver(events.Observe))
 				for range 2 {
 					got := s.Do(t, guardtest.Call{Key: "k"})

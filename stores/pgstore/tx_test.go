@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -314,31 +313,26 @@ func TestConflictingTransactions(t *testing.T) {
 			w.WriteHeader(http.StatusCreated)
 		})
 		for i := range 2 {
-			_, err := s.pool.Exec(t.Context(), "INSERT INTO "+s.table+" (key, amount, attempt) VALUES ($1, 0, 1)", fmt.Sprint("account", i))
-			require.NoError(t, err)
+			pgtest.Exec(t, s.pool, "INSERT INTO "+s.table+" (key, amount, attempt) VALUES ($1, 0, 1)", fmt.Sprint("account", i))
 		}
 		const clients, keys = 16, 10
 		var refusals atomic.Int64
-		var all sync.WaitGroup
-		for c := range clients {
-			all.Go(func() {
-				for k := range keys {
-					call := guardtest.Call{Key: fmt.Sprintf("key-%d-%d", c, k), Header: http.Header{"N": {strconv.Itoa(c)}}}
-					for {
-						got := s.Do(t, call)
-						if got.Status == http.StatusCreated {
-							break
-						}
-						refusals.Add(1)
-						if got.Status != http.StatusServiceUnavailable {
-							t.Errorf("status %d: %s", got.Status, got.Body)
-							return
-						}
+		guardtest.Together(clients, func(c int) {
+			for k := range keys {
+				call := guardtest.Call{Key: fmt.Sprintf("key-%d-%d", c, k), Header: http.Header{"N": {strconv.Itoa(c)}}}
+				for {
+					got := s.Do(t, call)
+					if got.Status == http.StatusCreated {
+						break
+					}
+					refusals.Add(1)
+					if got.Status != http.StatusServiceUnavailable {
+						t.Errorf("status %d: %s", got.Status, got.Body)
+						return
 					}
 				}
-			})
-		}
-		all.Wait()
+			}
+		})
 		for i := range 2 {
 			var amount int
 			require.NoError(t, s.pool.QueryRow(t.Context(), "SELECT amount FROM "+s.table+" WHERE key = $1", fmt.Sprint("account", i)).Scan(&amount))
@@ -370,8 +364,7 @@ func TestConflictRunsTheFunctionAgain(t *testing.T) {
 			}))
 			w.WriteHeader(http.StatusCreated)
 		})
-		_, err := s.pool.Exec(t.Context(), "INSERT INTO "+s.table+" (key, amount, attempt) VALUES ('account', 0, 1)")
-		require.NoError(t, err)
+		pgtest.Exec(t, s.pool, "INSERT INTO "+s.table+" (key, amount, attempt) VALUES ('account', 0, 1)")
 		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
 		require.Equal(t, 2, tries)
 		var amount int

@@ -22,13 +22,10 @@ import (
 // restored returns a pool to a database that is as the dump of a version.
 func restored(t *testing.T, version int) *pgxpool.Pool {
 	admin, name := pgtest.Shared(t).Pool(t), fmt.Sprintf("version_%d", tables.Add(1))
-	_, err := admin.Exec(t.Context(), "CREATE DATABASE "+name)
-	require.NoError(t, err)
+	pgtest.Exec(t, admin, "CREATE DATABASE "+name)
 	config := admin.Config()
 	config.ConnConfig.Database = name
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
+	pool := pgtest.PoolOf(t, config)
 	if version == 0 {
 		return pool
 	}
@@ -37,8 +34,7 @@ func restored(t *testing.T, version int) *pgxpool.Pool {
 	conn, err := pool.Acquire(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = conn.Hijack().Close(context.Background()) }() // the dump has settings
-	_, err = conn.Exec(t.Context(), string(dump))
-	require.NoError(t, err)
+	pgtest.Exec(t, conn, string(dump))
 	return pool
 }
 
@@ -72,13 +68,10 @@ func TestMigrateFromEachVersion(t *testing.T) {
 				},
 			} {
 				pool := restored(t, version)
-				s, err := pgstore.New(t.Context(), pool)
-				require.NoError(t, err)
-				t.Cleanup(s.Close)
+				s := openStore(t, pool)
 				program, err := pool.Begin(t.Context())
 				require.NoError(t, err)
-				_, err = program.Exec(t.Context(), "UPDATE idempotency_records SET label = label || '!'")
-				require.NoError(t, err)
+				pgtest.Exec(t, program, "UPDATE idempotency_records SET label = label || '!'")
 				_, err = pool.Exec(t.Context(), "ALTER DATABASE "+pool.Config().ConnConfig.Database+" SET lock_timeout = '10s'")
 				require.NoError(t, err)
 				pool.Reset()
@@ -113,9 +106,7 @@ func requireTagsFrom(t *testing.T, version int, pool *pgxpool.Pool, s *pgstore.S
 	if version < 3 {
 		require.ErrorContains(t, s.KeepsTags(), "schema 3")
 		require.ErrorIs(t, err, s.KeepsTags())
-		s, err = pgstore.New(t.Context(), pool)
-		require.NoError(t, err)
-		t.Cleanup(s.Close)
+		s = openStore(t, pool)
 		_, err = s.Find(t.Context(), tag, store.Query{})
 		require.NoError(t, err)
 		return
@@ -136,10 +127,9 @@ func TestLaterVersion(t *testing.T) {
 		st, table := newStore(t, pool)
 		st.Close()
 		comment := fmt.Sprintf("idempotency: schema %d, for programs of schema %d or later", pgstore.Version()+1, since)
-		_, err := pool.Exec(t.Context(), "COMMENT ON TABLE "+table+" IS '"+comment+" (see ticket 7)'")
-		require.NoError(t, err)
+		pgtest.Exec(t, pool, "COMMENT ON TABLE "+table+" IS '"+comment+" (see ticket 7)'")
 		opt, refused := pgstore.WithTable(table), "update the program"
-		st, err = pgstore.New(t.Context(), pool, opt)
+		st, err := pgstore.New(t.Context(), pool, opt)
 		if since > pgstore.Version() {
 			require.ErrorContains(t, err, refused)
 			require.ErrorContains(t, pgstore.Migrate(t.Context(), pool, opt), refused)

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -53,11 +52,7 @@ func TestFileIsMadeOnce(t *testing.T) {
 	path := filepath.Join(dir, "records.db")
 	var stores [8]*sqlitestore.Store
 	var errs [len(stores)]error
-	var all sync.WaitGroup
-	for i := range stores {
-		all.Go(func() { stores[i], errs[i] = sqlitestore.Open(t.Context(), path) })
-	}
-	all.Wait()
+	guardtest.Together(len(stores), func(i int) { stores[i], errs[i] = sqlitestore.Open(t.Context(), path) })
 	mine := 0
 	for i, s := range stores {
 		require.NoError(t, errs[i])

@@ -79,8 +79,7 @@ func TestOneCommitLeavesNothing(t *testing.T) {
 	}, func(t *testing.T, end func(s *shop, w http.ResponseWriter, r *http.Request)) {
 		var attempts []int
 		s := inOneCommit(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
-			op, _ := idempotency.FromContext(r.Context())
-			if attempts = append(attempts, op.Attempt()); len(attempts) == 1 {
+			if attempts = append(attempts, guardtest.Op(r.Context()).Attempt()); len(attempts) == 1 {
 				end(s, w, r)
 				w.WriteHeader(http.StatusInternalServerError)
 				return
@@ -207,10 +206,9 @@ func TestOneCommitWaitersDoNotRun(t *testing.T) {
 	var runs atomic.Int64
 	s = inOneCommit(t, func(_ *shop, w http.ResponseWriter, r *http.Request) {
 		runs.Add(1)
-		op, _ := idempotency.FromContext(r.Context())
 		c := mayBeLost()
 		c.Watch = true
-		rec, err := s.store.Claim(context.Background(), intent.Key(op.Key()).Name(), c)
+		rec, err := s.store.Claim(context.Background(), intent.Key(guardtest.Op(r.Context()).Key()).Name(), c)
 		require.NoError(t, err)
 		require.Equal(t, store.Claimed, rec.State)
 		w.WriteHeader(http.StatusInternalServerError)
@@ -242,8 +240,7 @@ func TestOneCommitMakesARecord(t *testing.T) {
 			return s.store.InTx(ctx, func(*sql.Tx) error { return nil })
 		}},
 		"an ID": {1, func(_ *shop, ctx context.Context) error {
-			op, _ := idempotency.FromContext(ctx)
-			_ = op.ID()
+			_ = guardtest.Op(ctx).ID()
 			return nil
 		}},
 		"a step": {1, func(_ *shop, ctx context.Context) error { return step(ctx) }},

@@ -219,12 +219,8 @@ func neighbour(ctx context.Context) func(line []byte) (any, error) {
 		go func() {
 			defer close(v.done)
 			defer func() { v.err = errors.Join(v.err, s.Close()) }()
-			var all sync.WaitGroup
 			uses, errs := make([]use, 2), make([]error, 2)
-			for i := range uses {
-				all.Go(func() { uses[i], errs[i] = haunt(ctx, s, fmt.Sprint(othersPrefix, i)) })
-			}
-			all.Wait()
+			guardtest.Together(len(uses), func(i int) { uses[i], errs[i] = haunt(ctx, s, fmt.Sprint(othersPrefix, i)) })
 			for i := range uses {
 				v.use.add(uses[i])
 			}
@@ -334,34 +330,30 @@ func (r contest) run(ctx context.Context, s *sqlitestore.Store) (result, error) 
 	var mu sync.Mutex
 	var errs []error
 	out := result{Won: map[string]int{}}
-	var all sync.WaitGroup
-	for i := range r.Claimers {
-		all.Go(func() {
-			for k := range r.Keys {
-				if r.Run { // others run for other keys meanwhile
-					k = (k + i*r.Keys/r.Claimers) % r.Keys
-				}
-				key := fmt.Sprintf("key-%d", k)
-				start := time.Now()
-				won, err := false, error(nil)
-				if r.Run {
-					won, err = order(ctx, g, s, key)
-				} else {
-					rec, failed := s.Claim(ctx, key, newClaim())
-					won, err = rec.Mine, failed
-				}
-				took := time.Since(start)
-				mu.Lock()
-				if won {
-					out.Won[key]++
-				}
-				out.Slowest = max(out.Slowest, took)
-				errs = append(errs, err)
-				mu.Unlock()
+	guardtest.Together(r.Claimers, func(i int) {
+		for k := range r.Keys {
+			if r.Run { // others run for other keys meanwhile
+				k = (k + i*r.Keys/r.Claimers) % r.Keys
 			}
-		})
-	}
-	all.Wait()
+			key := fmt.Sprintf("key-%d", k)
+			start := time.Now()
+			won, err := false, error(nil)
+			if r.Run {
+				won, err = order(ctx, g, s, key)
+			} else {
+				rec, failed := s.Claim(ctx, key, newClaim())
+				won, err = rec.Mine, failed
+			}
+			took := time.Since(start)
+			mu.Lock()
+			if won {
+				out.Won[key]++
+			}
+			out.Slowest = max(out.Slowest, took)
+			errs = append(errs, err)
+			mu.Unlock()
+		}
+	})
 	if info, err := os.Stat(r.Path + "-wal"); err == nil {
 		out.WAL = info.Size()
 	}

@@ -36,38 +36,35 @@ func TestBirth(t *testing.T) {
 // The answer of a run is in the commit of its rows, in whichever way, and the record is lost afterwards.
 func TestForgottenCommitIsToldOf(t *testing.T) {
 	t.Parallel()
-	for name, opts := range map[string][]sqlitestore.Option{"two commits": nil, "one commit": {sqlitestore.WithOneCommit()}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := &shop{store: open(t, filepath.Join(t.TempDir(), "shop.db"), opts...)}
-			exec := func(statement string) {
-				require.NoError(t, s.store.InTx(t.Context(), func(tx *sql.Tx) error {
-					_, err := tx.ExecContext(t.Context(), statement)
-					return err
-				}))
-			}
-			exec("CREATE TABLE charges (key TEXT NOT NULL)")
-			gone := make(chan event.Event, 1)
-			g := guardtest.NewGuard(t, s.store, idempotency.WithTransaction(true), idempotency.WithObserver(func(_ context.Context, e event.Event) {
-				if e.Kind == event.RecordGone {
-					gone <- e
-				}
+	guardtest.Each(t, map[string][]sqlitestore.Option{"two commits": nil, "one commit": {sqlitestore.WithOneCommit()}}, func(t *testing.T, opts []sqlitestore.Option) {
+		s := &shop{store: open(t, filepath.Join(t.TempDir(), "shop.db"), opts...)}
+		exec := func(statement string) {
+			require.NoError(t, s.store.InTx(t.Context(), func(tx *sql.Tx) error {
+				_, err := tx.ExecContext(t.Context(), statement)
+				return err
 			}))
-			s.Server = guardtest.ServeHTTP1(t, g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { charge(s, w, r) })))
-			require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
-			exec("DELETE FROM idempotency_records")
-
-			ctx, cancel := context.WithCancel(t.Context())
-			ended := make(chan error)
-			go func() { ended <- g.Reconcile(ctx, time.Hour) }()
-			select {
-			case e := <-gone:
-				require.ErrorContains(t, e.Err, "has lost 1 of the last 1 records")
-			case <-time.After(20 * time.Second):
-				t.Error("nobody is told")
+		}
+		exec("CREATE TABLE charges (key TEXT NOT NULL)")
+		gone := make(chan event.Event, 1)
+		g := guardtest.NewGuard(t, s.store, idempotency.WithTransaction(true), idempotency.WithObserver(func(_ context.Context, e event.Event) {
+			if e.Kind == event.RecordGone {
+				gone <- e
 			}
-			cancel()
-			require.NoError(t, <-ended)
-		})
-	}
+		}))
+		s.Server = guardtest.ServeHTTP1(t, g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { charge(s, w, r) })))
+		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+		exec("DELETE FROM idempotency_records")
+
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- g.Reconcile(ctx, time.Hour) }()
+		select {
+		case e := <-gone:
+			require.ErrorContains(t, e.Err, "has lost 1 of the last 1 records")
+		case <-time.After(20 * time.Second):
+			t.Error("nobody is told")
+		}
+		cancel()
+		require.NoError(t, <-ended)
+	})
 }

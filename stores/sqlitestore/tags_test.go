@@ -1,7 +1,6 @@
 package sqlitestore_test
 
 import (
-	"database/sql"
 	"path/filepath"
 	"testing"
 	"time"
@@ -18,25 +17,7 @@ func TestOneCommitLeavesTags(t *testing.T) {
 	t.Parallel()
 	s := open(t, filepath.Join(t.TempDir(), "records.db"), sqlitestore.WithOneCommit())
 	s.SetJoinWithin(time.Hour)
-	for key, end := range map[string]func(key string, o store.Owner) error{
-		"completed": func(key string, o store.Owner) error {
-			return s.Complete(t.Context(), key, o, store.Completion{Answer: []byte("answer"), TTL: time.Hour})
-		},
-		"renewed": func(key string, o store.Owner) error { return s.Renew(t.Context(), key, o) },
-		"undone": func(key string, o store.Owner) error {
-			return s.Release(t.Context(), key, o, store.Release{Undone: true})
-		},
-	} {
-		c := mayBeLost()
-		c.Tags = []store.Tag{{1}, {1}}
-		r, err := s.Claim(t.Context(), key, c)
-		require.NoError(t, err)
-		require.True(t, r.MayBeLost)
-		c.Tags[0] = store.Tag{2} // the memory is the caller's again
-		require.NoError(t, end(key, c.Owner))
-	}
-	guardtest.RequireFound(t, s, store.Tag{1}, "completed", "renewed")
-	guardtest.RequireFound(t, s, store.Tag{2})
+	guardtest.RequireTagsOfCommits(t, s, mayBeLost)
 }
 
 // Tags go with their record, whoever removes it: a program of an earlier version knows of none.
@@ -51,17 +32,12 @@ func TestTagsGoWithTheirRecord(t *testing.T) {
 		}
 		c := newClaim()
 		c.Tags = []store.Tag{{1}, {2}}
-		_, err := s.Claim(t.Context(), key, c)
-		require.NoError(t, err)
+		guardtest.Claim(t, s, key, c)
 	}
 	removed, err := s.Sweep(t.Context(), 100)
 	require.NoError(t, err)
 	require.Equal(t, int64(1), removed)
-	earlier, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(10000)")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, earlier.Close()) })
-	_, err = earlier.ExecContext(t.Context(), "DELETE FROM idempotency_records WHERE key = 'deleted'")
-	require.NoError(t, err)
+	guardtest.ExecSQLite(t, path, "DELETE FROM idempotency_records WHERE key = 'deleted'")
 	var left int
 	require.NoError(t, s.Reader().QueryRow("SELECT count(*) FROM idempotency_records_tags").Scan(&left))
 	require.Equal(t, 2, left)

@@ -62,8 +62,7 @@ func open(t testing.TB, path string, opts ...sqlitestore.Option) *sqlitestore.St
 
 // insert inserts the row of a charge.
 func insert(ctx context.Context, tx *sql.Tx) error {
-	op, _ := idempotency.FromContext(ctx)
-	_, err := tx.ExecContext(ctx, "INSERT INTO charges (key) VALUES (?)", op.Key().Value)
+	_, err := tx.ExecContext(ctx, "INSERT INTO charges (key) VALUES (?)", guardtest.Op(ctx).Key().Value)
 	return err
 }
 

@@ -5,7 +5,6 @@ import (
 )
 
 func TestImportRulesAreRefused(t *testing.T) {
-	t.Parallel()
 	for text, want := range map[string]string{
 		"a: b\nc d":         "2: neither PACKAGES: IMPORTS, nor GROUP = PATTERNS, nor == planned",
 		"== to come":        "1: neither PACKAGES: IMPORTS, nor GROUP = PATTERNS, nor == planned",
@@ -20,7 +19,6 @@ func TestImportRulesAreRefused(t *testing.T) {
 }
 
 func TestRowsDecideOnImports(t *testing.T) {
-	t.Parallel()
 	const rows = `
 small = tiny/... little
 a b: c $small
@@ -65,7 +63,6 @@ z: f
 }
 
 func TestPatternsAreThoseOfTheGoCommand(t *testing.T) {
-	t.Parallel()
 	for _, c := range []struct {
 		pattern, name string
 		want          bool

@@ -10,7 +10,6 @@ import (
 )
 
 func TestLimitsJudgeFigures(t *testing.T) {
-	t.Parallel()
 	for name, c := range map[string]struct {
 		limits string
 		figure figure
@@ -49,7 +48,6 @@ func TestLimitsJudgeFigures(t *testing.T) {
 }
 
 func TestLimitsAreRefused(t *testing.T) {
-	t.Parallel()
 	for text, want := range map[string]string{
 		"\n# knots\nlimit knot ... eight": "3: eight is not a number of things",
 		"limit knot ... -1":               "1: -1 is not a number of things",
@@ -67,7 +65,6 @@ func TestLimitsAreRefused(t *testing.T) {
 }
 
 func TestLowerWritesWhatIsEnough(t *testing.T) {
-	t.Parallel()
 	const file = "tools/shape/limits.txt"
 	want, err := os.ReadFile(filepath.Join("testdata/shop", file))
 	if err != nil {

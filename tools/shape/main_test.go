@@ -55,7 +55,6 @@ func edited(t *testing.T, file, old, text string) string {
 }
 
 func TestShapeAsItShallBe(t *testing.T) {
-	t.Parallel()
 	var out strings.Builder
 	problems, err := run(t.Context(), shop(t, nil), &out, false)
 	if err != nil || len(problems) > 0 {
@@ -85,7 +84,6 @@ tests    .                                      16     20      20
 
 // Each case breaks one rule, and only that one is reported.
 func TestEachRuleFailsWhenItIsBroken(t *testing.T) {
-	t.Parallel()
 	const limits, imports = "tools/shape/limits.txt", "tools/shape/imports.txt"
 	for name, c := range map[string]struct {
 		file, old, text string // the file is new if there is no old text
@@ -213,7 +211,6 @@ func TestEachRuleFailsWhenItIsBroken(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			text := c.text
 			if c.old != "" {
 				text = edited(t, c.file, c.old, c.text)

@@ -44,7 +44,6 @@ func quick(throttle *inflight.Throttle) {
 }
 
 func TestThrottleBoundsAfterASlowAnswer(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var throttle inflight.Throttle
 		for range 100 {
@@ -89,10 +88,8 @@ func TestThrottleBoundsAfterASlowAnswer(t *testing.T) {
 
 // Who comes last is called first, or who comes first if the throttle is fair, and everybody who is called may go.
 func TestThrottleOrder(t *testing.T) {
-	t.Parallel()
 	for fair, want := range map[bool][]int{false: {2, 1, 0}, true: {0, 1, 2}} {
 		t.Run(fmt.Sprint("fair ", fair), func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				throttle := inflight.Throttle{Fair: fair}
 				lower(t, &throttle)
@@ -143,7 +140,6 @@ func answer(throttle *inflight.Throttle, soon, slowly, never int) {
 
 // The bound is halved if more answers are slow than not, or if there is none in time, and once in a while.
 func TestThrottleHalves(t *testing.T) {
-	t.Parallel()
 	for name, tt := range map[string]struct{ quick, slow, never, want int }{
 		"all are slow":              {0, 30, 0, 21},
 		"more are slow":             {9, 10, 0, 21},
@@ -153,7 +149,6 @@ func TestThrottleHalves(t *testing.T) {
 		"some are slow, some never": {2, 2, 30, 100},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				var throttle inflight.Throttle
 				quick(&throttle)
@@ -174,7 +169,6 @@ func TestThrottleHalves(t *testing.T) {
 // A server far away is not behind, as long as it does not take longer than it usually does. What is usual is what
 // the quickest answers of the last minutes were.
 func TestThrottleKnowsWhatIsUsual(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var throttle inflight.Throttle
 		for range 120 {
@@ -191,7 +185,6 @@ func TestThrottleKnowsWhatIsUsual(t *testing.T) {
 
 // What happened long ago is not what happens now.
 func TestThrottleForgets(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var throttle inflight.Throttle
 		quick(&throttle)
@@ -218,7 +211,6 @@ func room(t *testing.T, throttle *inflight.Throttle) (n int) {
 
 // The calls that can wait are made fewer before the others are.
 func TestThrottleLowersTheRestFirst(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var claims inflight.Throttle
 		upkeep := inflight.Throttle{Rest: &claims}
@@ -245,7 +237,6 @@ func TestThrottleLowersTheRestFirst(t *testing.T) {
 // However calls come and go, no more are made at a time than the bound, none is forgotten, and in the end
 // all places are free.
 func TestThrottleLosesNoPlace(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var throttle inflight.Throttle
 		lower(t, &throttle)

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"example.com/idempotency/internal/pagetest"
+
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
@@ -172,8 +174,7 @@ func TestSchema(t *testing.T) {
 	if *write {
 		require.NoError(t, os.WriteFile(schemaFile, text, 0o600))
 	}
-	want, err := os.ReadFile(schemaFile)
-	require.NoError(t, err)
+	want := pagetest.File(t, schemaFile)
 	require.Equal(t, string(want), string(text), "go test ./cmd/idem/internal/proxy -write writes it")
 
 	resolved, err := s.Resolve(nil)

@@ -13,9 +13,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
+
+	"example.com/idempotency/internal/pagetest"
+
+	"example.com/idempotency/internal/guardtest"
 
 	"github.com/stretchr/testify/require"
 
@@ -42,8 +45,7 @@ func bare(to string) error {
 // cpu returns the processor time of a child so far, in hundredths of a second.
 func cpu(t *testing.T, p *process) int {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
-	require.NoError(t, err)
+	text := pagetest.File(t, fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
 	_, after, _ := strings.Cut(string(text), ") ")
 	fields := strings.Fields(after)
 	user, err := strconv.Atoi(fields[11])
@@ -76,30 +78,26 @@ func TestOverhead(t *testing.T) {
 	var keys atomic.Int64
 	use := func(p *process) int {
 		before := cpu(t, p)
-		var all sync.WaitGroup
-		for range clients {
-			all.Go(func() {
-				for range each {
-					r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+p.address(), strings.NewReader(answer))
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					r.Header.Set("Authorization", "Bearer alice")
-					r.Header.Set("Idempotency-Key", strconv.FormatInt(keys.Add(1), 10))
-					resp, err := client.Do(r)
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					if n, err := io.Copy(io.Discard, resp.Body); err != nil || n != 1024 {
-						t.Error(n, err, resp.Status)
-					}
-					resp.Body.Close()
+		guardtest.Together(clients, func(int) {
+			for range each {
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+p.address(), strings.NewReader(answer))
+				if err != nil {
+					t.Error(err)
+					return
 				}
-			})
-		}
-		all.Wait()
+				r.Header.Set("Authorization", "Bearer alice")
+				r.Header.Set("Idempotency-Key", strconv.FormatInt(keys.Add(1), 10))
+				resp, err := client.Do(r)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if n, err := io.Copy(io.Discard, resp.Body); err != nil || n != 1024 {
+					t.Error(n, err, resp.Status)
+				}
+				resp.Body.Close()
+			}
+		})
 		return cpu(t, p) - before
 	}
 	plain := &process{args: []string{os.Args[0]}, env: []string{"PROXY_BARE=" + s.URL}, ready: listening}

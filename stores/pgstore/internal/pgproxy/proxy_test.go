@@ -21,8 +21,7 @@ func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 func TestFaults(t *testing.T) {
 	server := pgtest.Shared(t)
 	pool := server.Pool(t)
-	_, err := pool.Exec(t.Context(), "CREATE TABLE inserted (name text)")
-	require.NoError(t, err)
+	pgtest.Exec(t, pool, "CREATE TABLE inserted (name text)")
 	terminate := func(pid int) {
 		if _, err := pool.Exec(context.Background(), "SELECT pg_terminate_backend($1, 60000)", pid); err != nil {
 			t.Error(err)
@@ -60,8 +59,7 @@ func TestFaults(t *testing.T) {
 			}
 			later := make(chan struct{})
 			proxy.Arm(2, c.fault(later))
-			_, err := conn.Exec(t.Context(), "BEGIN")
-			require.NoError(t, err)
+			pgtest.Exec(t, conn, "BEGIN")
 			atMost := time.Minute
 			if name == "silent" { // nothing else ends the call
 				atMost = time.Second
@@ -71,7 +69,7 @@ func TestFaults(t *testing.T) {
 			batch := new(pgx.Batch)
 			batch.Queue("INSERT INTO inserted VALUES ($1)", name)
 			batch.Queue("COMMIT")
-			err = conn.SendBatch(ctx, batch).Close()
+			err := conn.SendBatch(ctx, batch).Close()
 			require.Equal(t, c.fails, err != nil, "%v", err)
 			if name == "late" {
 				require.Zero(t, rows())

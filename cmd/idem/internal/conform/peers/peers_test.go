@@ -93,8 +93,7 @@ func TestMain(m *testing.M) {
 
 // The command that the page shows finds no MUST that fails.
 func TestPage(t *testing.T) {
-	text, err := os.ReadFile("../../../../../docs/how-to/conform.md")
-	require.NoError(t, err)
+	text := pagetest.File(t, "../../../../../docs/how-to/conform.md")
 	_, command, found := strings.Cut(pagetest.Block(t, string(text), "conform"), "idem ")
 	require.True(t, found)
 	server := payments("/charges", "")(t)
@@ -128,8 +127,7 @@ func TestMatrix(t *testing.T) {
 	if *write {
 		require.NoError(t, os.WriteFile(file, []byte(text.String()), 0o644))
 	}
-	want, err := os.ReadFile(file)
-	require.NoError(t, err)
+	want := pagetest.File(t, file)
 	require.Equal(t, string(want), text.String(), "go test ./cmd/idem/internal/conform/peers -write writes it")
 }
 
