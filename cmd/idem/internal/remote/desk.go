@@ -2,7 +2,6 @@ package remote
 
 import (
 	"context"
-	"encoding/hex"
 	"net/http"
 	"net/url"
 	"path"
@@ -155,10 +154,10 @@ func (c *Client) Find(ctx context.Context, f idempotency.Finding) ([]inspect.Rec
 	return found.Records, found.Next, err
 }
 
-// OfTrace returns the next records with a run of a trace among those that wait for somebody, and where to go on.
-func (c *Client) OfTrace(ctx context.Context, trace [16]byte, cursor string) ([]inspect.Record, string, error) {
+// Walk returns the next records of a trace or an operation ID among those that wait for somebody, and where to go on.
+func (c *Client) Walk(ctx context.Context, by, text, cursor string) ([]inspect.Record, string, error) {
 	form := page(50, cursor)
-	form.Set("trace", hex.EncodeToString(trace[:]))
+	form.Set(by, text)
 	var found inspect.Found
 	err := c.do(ctx, &call{path: "find", form: form}, "found", &found)
 	return found.Records, found.Next, err
