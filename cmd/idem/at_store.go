@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"time"
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/inspect"
@@ -175,6 +176,7 @@ func (s *source) Erase(ctx context.Context, what idempotency.Erasing) (inspect.E
 	}
 	d, err := g.Erase(ctx, what)
 	return inspect.Erased{
-		Type: "erased", DryRun: what.DryRun, Completed: d.Completed, Unanswered: d.Unanswered, Held: d.Held, HeldLeft: d.HeldLeft, InFlight: d.InFlight, Changed: d.Changed,
+		Type: "erased", DryRun: what.DryRun, Completed: d.Completed, Unanswered: d.Unanswered, Held: d.Held, HeldLeft: d.HeldLeft, InFlight: d.InFlight, Younger: d.Younger, Changed: d.Changed,
+		OlderThan: int64(what.OlderThan / time.Second),
 	}, err
 }

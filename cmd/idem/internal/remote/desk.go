@@ -2,10 +2,12 @@ package remote
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"path"
 	"strconv"
+	"time"
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/inspect"
@@ -169,8 +171,14 @@ func (c *Client) Erase(ctx context.Context, what idempotency.Erasing) (inspect.E
 	if what.Held {
 		form.Set("also_held", "1")
 	}
+	if what.OlderThan > 0 {
+		form.Set("older_than", what.OlderThan.String())
+	}
 	var done inspect.Erased
 	err := c.do(ctx, &call{path: "erase", form: form}, "erased", &done)
+	if err == nil && done.OlderThan != int64(what.OlderThan/time.Second) {
+		return inspect.Erased{}, errors.New("the console of the service is older than --older-than: it would erase all. Nothing was erased")
+	}
 	if err == nil && !what.DryRun {
 		form.Set("seen", done.Seen)
 		form.Set("decision", "erase")
