@@ -133,9 +133,6 @@ type Erased struct{ Completed, Unanswered, Held, InFlight, HeldLeft, Younger, Ch
 //
 // Errors: those of [Guard.Find] and of Forget but [ErrChanged]. What was done until then is returned, too.
 func (g *Guard) Erase(ctx context.Context, what Erasing) (Erased, error) {
-	if what.Scope == "" {
-		return Erased{}, errors.New("idempotency: Erase: give a Scope")
-	}
 	if what.DryRun {
 		ctx = engine.Rehearse(ctx)
 	}

@@ -33,6 +33,9 @@ func (e *Erased) count(s store.State) {
 // Erase forgets the records of a scope, but those in flight, those that are held unless the Erasing says so, and those that are
 // too young.
 func (e *Engine) Erase(ctx context.Context, scope string, what Erasing, d Decision) (done Erased, err error) {
+	if scope == "" {
+		return done, errors.New("idempotency: Erase: give a Scope")
+	}
 	if _, err := e.inspect(intent.Key{Scope: scope, Value: "any"}); err != nil {
 		return done, err
 	}
