@@ -154,7 +154,7 @@ func (rt *route) answerFrom(rec *store.Record, r *http.Request, d *decision) {
 	case problem.KeyReused:
 		rt.tellDifference(rec, d)
 	case problem.OutcomeUnknown:
-		d.lease.ReportHeld(rec)
+		d.lease.ReportHeld(rec, event.CauseFound)
 		d.goodFor = rec.TTL
 	case problem.InFlight:
 		d.goodFor = rt.set.goodFor(*rec)

@@ -110,6 +110,9 @@ type Erasing struct {
 	// Held says that held keys, and those with a step in doubt, are erased, too. Nobody will find out then whether their
 	// runs have had an effect, and a retry repeats it.
 	Held bool
+	// OlderThan keeps records that were claimed, renewed or settled within that time: until clients have given up, a retry of
+	// their keys would run again. Answers end by themselves, and all of it can be erased later. Zero keeps none.
+	OlderThan time.Duration
 	// DryRun says that nothing is changed, and nothing reported: what is returned is what would be done.
 	DryRun bool
 	// Decision says who erases, and why.
@@ -117,25 +120,23 @@ type Erasing struct {
 }
 
 // An Erased says what [Guard.Erase] has done. Completed are records with an answer: a retry of their keys runs again.
-// Unanswered are those without, and Held those that were held. InFlight, HeldLeft and Changed were left: the first run, the second
-// are held, or have a step in doubt, and the third have changed while Erase looked at them.
-type Erased struct{ Completed, Unanswered, Held, InFlight, HeldLeft, Changed int }
+// Unanswered are those without, and Held those that were held. InFlight, HeldLeft, Younger and Changed were left: the first run, the
+// second are held, or have a step in doubt, the third are not older than the Erasing says, and the last have changed while Erase looked
+// at them.
+type Erased struct{ Completed, Unanswered, Held, InFlight, HeldLeft, Younger, Changed int }
 
 // Erase forgets all records of a scope, on routes with [WithFindableScope], as [Guard.Forget] forgets one: when a tenant goes,
-// for example, and its answers must not stay. It leaves what runs, what is held or has a step in doubt unless the Erasing says otherwise, and
+// for example, and its answers must not stay. It leaves what runs, what is held or has a step in doubt unless the Erasing says otherwise, what is younger than the Erasing says, and
 // what comes while it looks; so let the tenant in no more, and repeat it until nothing is left. Records from before the option, or of another
 // secret, are not found. Each record that was erased is reported as [event.Forgotten], with the decision, and leaves a
 // tombstone as by Forget ([WithTombstones]): let the Reason not name the tenant.
 //
 // Errors: those of [Guard.Find] and of Forget but [ErrChanged]. What was done until then is returned, too.
 func (g *Guard) Erase(ctx context.Context, what Erasing) (Erased, error) {
-	if what.Scope == "" {
-		return Erased{}, errors.New("idempotency: Erase: give a Scope")
-	}
 	if what.DryRun {
 		ctx = engine.Rehearse(ctx)
 	}
-	done, err := g.route.engine.Erase(ctx, what.Scope, what.Held, engine.Decision(what.Decision))
+	done, err := g.route.engine.Erase(ctx, what.Scope, engine.Erasing{Held: what.Held, OlderThan: what.OlderThan}, engine.Decision(what.Decision))
 	return Erased(done), err
 }
 

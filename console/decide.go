@@ -25,9 +25,10 @@ type form struct {
 	Status, ContentType, Location, Body string
 	Header                              []string // further fields of the answer, as a program sends them
 	NotDone                             []string
-	// Of an erasure: whose records, and whether those that are held, too.
-	Tenant   string
-	AlsoHeld bool
+	// Of an erasure: whose records, whether those that are held, too, and how old they are at least.
+	Tenant    string
+	AlsoHeld  bool
+	OlderThan string
 	// Of a decision about several: each record and what was seen of it, and how many they are.
 	Group []string
 	Count string
@@ -45,7 +46,7 @@ func (v *visit) form() form {
 	return form{
 		Seen: f.Get("seen"), Decision: f.Get("decision"), Reason: strings.TrimSpace(f.Get("reason")),
 		Status: strings.TrimSpace(f.Get("status")), ContentType: strings.TrimSpace(f.Get("content_type")), Location: strings.TrimSpace(f.Get("location")),
-		Body: body, Header: f["header"], Tenant: f.Get("tenant"), AlsoHeld: f.Get("also_held") != "",
+		Body: body, Header: f["header"], Tenant: f.Get("tenant"), AlsoHeld: f.Get("also_held") != "", OlderThan: strings.TrimSpace(f.Get("older_than")),
 		NotDone: f["not_done"], Group: f["group"], Count: strings.TrimSpace(f.Get("count")),
 	}
 }

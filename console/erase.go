@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
+	"time"
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/inspect"
@@ -60,6 +62,7 @@ func (v *visit) erase(string) error {
 
 // count shows what would be erased now.
 func (v *visit) count(status int, f form, notice string) error {
+	f.Seen = ""
 	x, err := v.plan(&f)
 	if err != nil {
 		return err
@@ -70,12 +73,46 @@ func (v *visit) count(status int, f form, notice string) error {
 
 // plan looks at the records of a tenant.
 func (v *visit) plan(f *form) (*inspect.Erasure, error) {
-	ctx := v.r.Context()
-	x, err := v.finder().PlanErasure(ctx, inspect.ScopeNamed(f.Tenant), f.AlsoHeld)
-	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return nil, &problem{status: http.StatusServiceUnavailable, says: "The tenant has more records than could be counted in time. Nothing was erased: idem erase has no such limit.", err: err}
+	what := idempotency.Erasing{Scope: inspect.ScopeNamed(f.Tenant), Held: f.AlsoHeld}
+	age, before, err := v.oldEnough(f)
+	if err != nil {
+		return nil, err
 	}
-	return x, err
+	if age > 0 {
+		what.OlderThan = v.now().Sub(before)
+	}
+	ctx := v.r.Context()
+	x, err := v.finder().PlanErasure(ctx, what)
+	switch {
+	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return nil, &problem{status: http.StatusServiceUnavailable, says: "The tenant has more records than could be counted in time. Nothing was erased: idem erase has no such limit.", err: err}
+	case err != nil:
+		return nil, err
+	}
+	if age > 0 {
+		x.Would.OlderThan, x.Would.Seen = int64(age/time.Second), x.Would.Seen+"@"+before.Format(time.RFC3339Nano)
+	}
+	return x, nil
+}
+
+// oldEnough returns how old records are at least, and since when. That is what was old enough when the form was counted: while
+// records grow old, no form would be about what was seen.
+func (v *visit) oldEnough(f *form) (age time.Duration, before time.Time, err error) {
+	if f.OlderThan == "" {
+		return 0, before, nil
+	}
+	if age, err = time.ParseDuration(f.OlderThan); err != nil || age < time.Second {
+		return 0, before, unfinished("Say how old records are at least: 720h, for example, or 90m.")
+	}
+	before = v.now().Add(-age)
+	if _, counted, ok := strings.Cut(f.Seen, "@"); ok {
+		then, err := time.Parse(time.RFC3339Nano, counted)
+		if err != nil || then.After(before) {
+			return 0, before, errSeen
+		}
+		before = then
+	}
+	return age, before.UTC(), nil
 }
 
 // eraseSeen erases what the form has seen, if that is what is there.

@@ -121,6 +121,48 @@ func TestEraseJSON(t *testing.T) {
 	requireGolden(t, "erase", b.erase(form...).Body.String())
 }
 
+// What is younger than the form says is left and told; what grows old after it was counted does not change what was seen.
+func TestEraseLeavesWhatIsYounger(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, findable)
+		s.order(s.guard, "alice", "1", "", created)
+		time.Sleep(time.Hour)
+		s.order(s.guard, "alice", "2", "", created)
+		b := s.as(ada)
+		would := b.count("older_than", "90m")
+		require.Equal(t, [2]int{0, 2}, [2]int{would.Completed, would.Younger})
+		would = b.count("older_than", "1h")
+		require.Equal(t, [3]int{1, 1, 3600}, [3]int{would.Completed, would.Younger, int(would.OlderThan)})
+		page := b.erase("tenant", "alice", "older_than", "1h").Body.String()
+		for _, part := range []string{"Younger, left</dt><dd>1. Answers end by themselves", `name="older_than" value="1h"`, "Erase 1 record of the tenant"} {
+			require.Contains(t, page, part)
+		}
+		form := func(seen string) []string {
+			return []string{"tenant", "alice", "older_than", "1h", "seen", seen, "decision", "erase", "reason", "x"}
+		}
+		numbers, before, _ := strings.Cut(would.Seen, "@")
+		later, err := time.Parse(time.RFC3339Nano, before)
+		require.NoError(t, err)
+		for seen, status := range map[string]int{
+			numbers + "@" + later.Add(time.Hour).Format(time.RFC3339Nano): http.StatusBadRequest, // younger ones, too
+			numbers + "@now":         http.StatusBadRequest,
+			"2/0/0/0/0/00@" + before: http.StatusConflict,
+		} {
+			require.Equal(t, status, b.erase(form(seen)...).Code, seen)
+		}
+		time.Sleep(time.Hour)
+		got := b.erase(form(would.Seen)...)
+		require.Equal(t, http.StatusOK, got.Code, got.Body)
+		require.Contains(t, got.Body.String(), "Erased 1 completed, whose retries run again, 0 without an answer, and 0 held. Left: 0 held, 0 in flight, 1 younger than 60m, and 0 that have changed meanwhile.")
+		require.Equal(t, 1, s.left("alice"))
+		require.Equal(t, 1, b.count("older_than", "1h").Completed, "now it is old enough")
+		for _, age := range []string{"x", "0s", "-1h"} {
+			require.Equal(t, http.StatusUnprocessableEntity, b.erase("tenant", "alice", "older_than", age).Code)
+		}
+	})
+}
+
 // What was not counted is not erased, and a form whose numbers are not those of now erases nothing.
 func TestEraseWhatHasChanged(t *testing.T) {
 	for name, change := range map[string]func(*service){

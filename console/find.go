@@ -12,7 +12,7 @@ import (
 	"example.com/idempotency/store"
 )
 
-// This file finds records: by their name, their key, a reference, a tenant, or the trace of a run.
+// This file finds records: by their name, their key, a reference, a tenant, the trace of a run, or its operation ID.
 
 // A findPage is what the screen shows: forms, or what was found.
 type findPage struct {
@@ -39,8 +39,10 @@ func (v *visit) showFind(string) error {
 	if name := strings.TrimSpace(v.r.FormValue("record")); name != "" {
 		return v.leadTo(name)
 	}
-	if trace := v.r.FormValue("trace"); trace != "" {
-		return v.findTrace(trace)
+	for by := range walked {
+		if text := v.r.FormValue(by); text != "" {
+			return v.walk(by, text)
+		}
 	}
 	return v.show(http.StatusOK, "find", "Find a key", findPage{Finds: v.finds()}, nil)
 }
@@ -48,11 +50,14 @@ func (v *visit) showFind(string) error {
 // search finds what a form asks for. It is a POST, so that neither keys nor names of people stand in an address or a log.
 func (v *visit) search(string) error {
 	f := v.r.PostForm
+	for by := range walked {
+		if f.Has(by) {
+			return v.walk(by, f.Get(by))
+		}
+	}
 	switch {
 	case f.Has("q"):
 		return v.findAny(strings.TrimSpace(f.Get("q")))
-	case f.Has("trace"):
-		return v.findTrace(f.Get("trace"))
 	case f.Has(inspect.ByReference):
 		return v.findBy(inspect.ByReference, f.Get(inspect.ByReference))
 	case f.Has(inspect.ByTenant):
@@ -61,7 +66,7 @@ func (v *visit) search(string) error {
 	return v.findKey()
 }
 
-// findAny finds whatever a text is: the name of a record, a reference, a tenant, a key, or a trace.
+// findAny finds whatever a text is: the name of a record, a reference, a tenant, a key, a trace, or an operation ID.
 func (v *visit) findAny(text string) error {
 	if text == "" {
 		return unfinished("Say what you look for.")
@@ -92,8 +97,8 @@ func (v *visit) findAny(text string) error {
 			return err
 		}
 	}
-	if _, isTrace := inspect.TraceOf(text); isTrace {
-		return v.findTrace(text)
+	if _, ok := inspect.Walked(inspect.ByID, text); ok {
+		return v.walk(inspect.ByID, text)
 	}
 	if unable != nil {
 		return unable
@@ -187,14 +192,36 @@ func (p *findPage) sum(has, have, what, nothing string) string {
 	return says + "."
 }
 
-// findTrace finds runs of a trace among what waits for somebody. No store has an index of traces.
-func (v *visit) findTrace(text string) error {
-	id, ok := inspect.TraceOf(text)
+// walked is what is found by a walk through what waits for somebody, because no store has an index of it: what a text must be,
+// what records have of it, and where else to look.
+var walked = map[string]struct{ wants, has, have, what, hint string }{
+	inspect.ByTrace: {
+		"Give the ID of a trace, which has 32 hexadecimal digits and not only zeros, or a traceparent.",
+		"has a run", "have runs", "of this trace", noTrace,
+	},
+	inspect.ByOperation: {"Give an operation ID, which has 32 hexadecimal digits.", "has", "have", "this operation ID", noOperation},
+	inspect.ByID: {
+		"Give an operation ID or the ID of a trace, which have 32 hexadecimal digits, or a traceparent.",
+		"has", "have", "this trace or operation ID", noTrace + noOperation,
+	},
+}
+
+// Why the record of a trace or an operation ID may not be found.
+const (
+	noTrace     = " No store finds by traces: the span of a request names any record, as idempotency.record."
+	noOperation = " An operation ID is a digest of the client's key, and tells its record only where the route keeps keys (WithKeptKeys): " +
+		"each line of the log that has the one has the name of the record, too."
+)
+
+// walk finds records by a trace or an operation ID among what waits for somebody.
+func (v *visit) walk(by, text string) error {
+	about := walked[by]
+	is, ok := inspect.Walked(by, text)
 	if !ok {
-		return unfinished("Give the ID of a trace, which has 32 hexadecimal digits and not only zeros, or a traceparent.")
+		return unfinished(about.wants)
 	}
 	q := store.Query{Holding: true, Limit: 2 * pageSize, Cursor: v.r.FormValue("cursor")}
-	page := &findPage{Found: newFound(inspect.ByTrace), Value: strings.TrimSpace(text), Later: q.Cursor != ""}
+	page := &findPage{Found: newFound(by), Value: strings.TrimSpace(text), Later: q.Cursor != ""}
 	var of []idempotency.RecordInfo
 	for n := 0; n == 0 || n < mostPages && q.Cursor != ""; n++ {
 		looked, next, err := inspect.LookPage(v.r.Context(), v.lister.List, v.guardOf, q)
@@ -202,7 +229,7 @@ func (v *visit) findTrace(text string) error {
 			return err
 		}
 		for _, i := range looked {
-			if inspect.Ran(i, id) {
+			if is(i) {
 				of = append(of, i)
 			}
 		}
@@ -210,14 +237,10 @@ func (v *visit) findTrace(text string) error {
 		q.Cursor = next
 	}
 	page.add(v, of, q.Cursor)
-	page.Says = page.sum("has a run", "have runs", "of this trace", "")
-	page.Says = strings.TrimSpace(page.Says) + fmt.Sprintf(whyNoTrace, plural(page.Looked, "record", "records"))
+	page.Says = strings.TrimSpace(page.sum(about.has, about.have, about.what, "")) +
+		fmt.Sprintf(" Looked at %s that are held, or in flight on routes that hold, and at no others.", plural(page.Looked, "record", "records")) + about.hint
 	return v.showFound(page)
 }
-
-// whyNoTrace says which records are looked at.
-const whyNoTrace = " Looked at %s that are held, or in flight on routes that hold, and at no others: " +
-	"no store finds by traces. The span of a request names any record, as idempotency.record."
 
 // showFound shows what was found. A browser is led to what is the only one.
 func (v *visit) showFound(p *findPage) error {

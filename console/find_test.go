@@ -1,6 +1,7 @@
 package console
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -208,10 +209,10 @@ func TestFindByTrace(t *testing.T) {
 		want  int
 		looks string
 	}{
-		{id(1), 1, "1 record has a run of this trace. Looked at 2 records that are held"},
-		{id(2), 2, "2 records have runs of this trace."},
+		{id(1), 1, "Looked at 2 records that are held"},
+		{id(2), 2, "2 records have "},
 		{"00-" + id(2) + "-0100000000000000-01", 2, "2 records"},
-		{id(3), 0, "Nothing is found: no record has a run of this trace. Looked at 2 records that are held, or in flight on routes that hold, and at no others"},
+		{id(3), 0, "Looked at 2 records that are held, or in flight on routes that hold, and at no others"},
 	} {
 		for _, field := range []string{"trace", "q"} {
 			names, says := b.found(field, c.text)
@@ -221,6 +222,42 @@ func TestFindByTrace(t *testing.T) {
 	}
 	require.Equal(t, "./records/"+i.Record, b.get("/find?trace="+strings.ToUpper(id(1))).Header().Get("Location"))
 	requireGolden(t, "found-trace", b.json().get("/find?trace="+id(3)).Body.String())
+}
+
+// A record is found by its operation ID among what is held, on a route that keeps its keys, by a guard that can read them.
+func TestFindByOperation(t *testing.T) {
+	t.Parallel()
+	sealer, err := idempotency.NewSealer(bytes.Repeat([]byte{7}, 32))
+	require.NoError(t, err)
+	s := serve(t, idempotency.WithSealer(sealer), idempotency.WithDerivation("", []byte("secret")))
+	var id string
+	run := func(key string, h http.HandlerFunc, opts ...idempotency.Option) string {
+		s.post("POST /payouts", key, func(w http.ResponseWriter, r *http.Request) {
+			op, _ := idempotency.FromContext(r.Context())
+			id = op.ID()
+			h(w, r)
+		}, append(opts, hold)...)
+		return id
+	}
+	kept := idempotency.WithKeptKeys(true)
+	held, keyless, settled := run("payout-1", broken, kept), run("payout-2", broken), run("payout-3", created, kept)
+	run("payout-4", broken, kept)
+	b := s.as(viewer)
+	for _, field := range []string{"operation", "id", "q"} {
+		names, says := b.found(field, " "+strings.ToUpper(held))
+		require.Equal(t, []string{s.look("payout-1").Record}, names, field)
+		require.Contains(t, says, "Looked at 3 records that are held")
+		for _, other := range []string{keyless, settled} {
+			names, says := b.found(field, other)
+			require.Empty(t, names)
+			require.Contains(t, says, "only where the route keeps keys (WithKeptKeys)")
+		}
+	}
+	names, _ := b.found("trace", held)
+	require.Empty(t, names, "it is no trace")
+	require.Equal(t, "./records/"+s.look("payout-1").Record, b.get("/find?operation="+held).Header().Get("Location"))
+	require.Equal(t, http.StatusUnprocessableEntity, b.find("operation", held[1:]).Code)
+	requireGolden(t, "found-operation", b.json().find("operation", strings.Repeat("0", 32)).Body.String())
 }
 
 // A search by trace looks at a bounded part of the index at once, and goes on.

@@ -51,6 +51,8 @@ type Event struct {
 	Outcome Outcome
 	// Held says that nobody may run with the key until it is resolved or forgotten.
 	Held bool
+	// Cause says why the key is held: only of a [Held].
+	Cause Cause
 	// Status is that of the answer, and Code that of the problem, if the answer is one.
 	Status int
 	Code   problem.Code

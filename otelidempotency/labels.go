@@ -9,6 +9,8 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"example.com/idempotency/event"
 )
 
 // This file makes the attributes of metrics, once for each combination.
@@ -20,6 +22,7 @@ const (
 	keyRerun     = "idempotency.rerun"
 	keyScope     = "idempotency.scope"
 	keyIncident  = "idempotency.incident"
+	keyCause     = "idempotency.cause"
 	keyOperation = "idempotency.operation"
 	keyAction    = "idempotency.action"
 	keyState     = "idempotency.state"
@@ -41,6 +44,7 @@ const maxCombinations = 2000
 type labels struct {
 	name, value          string // of the attribute that is the instrument's own
 	route, method, scope string
+	cause                event.Cause
 	rerun                rerun
 }
 
@@ -63,6 +67,7 @@ func (l labels) set() attribute.Set {
 	text(keyRoute, l.route)
 	text(keyMethod, l.method)
 	text(keyScope, l.scope)
+	text(keyCause, string(l.cause))
 	if l.rerun != 0 {
 		all = append(all, attribute.Bool(keyRerun, l.rerun == laterRun))
 	}

@@ -50,7 +50,13 @@ var operations = []string{"claim", "renew", "step", "complete", "release", "hold
 func (o *observer) begin() {
 	ctx := context.Background()
 	for _, kind := range event.Incidents() {
-		o.incidents.Add(ctx, 0, o.made.of(labels{name: keyIncident, value: string(kind)}).add...)
+		causes := []event.Cause{""}
+		if kind == event.Held {
+			causes = event.Causes()
+		}
+		for _, cause := range causes {
+			o.incidents.Add(ctx, 0, o.made.of(labels{name: keyIncident, value: string(kind), cause: cause}).add...)
+		}
 	}
 	for _, op := range operations {
 		o.storeErrors.Add(ctx, 0, o.made.of(labels{name: keyOperation, value: op}).add...)
@@ -70,7 +76,7 @@ func (o *observer) observe(ctx context.Context, e event.Event) {
 	e.Route = routeOf(e.Route)
 	o.count(ctx, &e)
 	if e.Kind.Incident() {
-		o.incidents.Add(ctx, 1, o.made.of(labels{name: keyIncident, value: string(e.Kind)}).add...)
+		o.incidents.Add(ctx, 1, o.made.of(labels{name: keyIncident, value: string(e.Kind), cause: e.Cause}).add...)
 	}
 	o.describe(ctx, &e)
 }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"time"
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/inspect"
@@ -141,14 +142,18 @@ func (s *source) Find(ctx context.Context, f idempotency.Finding) ([]inspect.Rec
 	return recordsOf(infos), next, err
 }
 
-func (s *source) OfTrace(ctx context.Context, trace [16]byte, cursor string) (found []inspect.Record, next string, err error) {
+func (s *source) Walk(ctx context.Context, by, text, cursor string) (found []inspect.Record, next string, err error) {
+	if by == inspect.ByOperation {
+		return nil, "", usage("--operation needs --server: an operation ID is a digest of the client's key, and only the service can read the keys that its routes keep (WithKeptKeys)")
+	}
 	g, err := guard(s.records)
 	if err != nil {
 		return nil, "", err
 	}
+	is, _ := inspect.Walked(by, text)
 	infos, next, err := inspect.LookPage(ctx, timely{s.records}.List, func(string) *idempotency.Guard { return g },
 		store.Query{Holding: true, Limit: 100, Cursor: cursor})
-	return recordsOf(slices.DeleteFunc(infos, func(i idempotency.RecordInfo) bool { return !inspect.Ran(i, trace) })), next, err
+	return recordsOf(slices.DeleteFunc(infos, func(i idempotency.RecordInfo) bool { return !is(i) })), next, err
 }
 
 func (s *source) Decide(ctx context.Context, o inspect.Order) (inspect.Decision, error) {
@@ -171,6 +176,7 @@ func (s *source) Erase(ctx context.Context, what idempotency.Erasing) (inspect.E
 	}
 	d, err := g.Erase(ctx, what)
 	return inspect.Erased{
-		Type: "erased", DryRun: what.DryRun, Completed: d.Completed, Unanswered: d.Unanswered, Held: d.Held, HeldLeft: d.HeldLeft, InFlight: d.InFlight, Changed: d.Changed,
+		Type: "erased", DryRun: what.DryRun, Completed: d.Completed, Unanswered: d.Unanswered, Held: d.Held, HeldLeft: d.HeldLeft, InFlight: d.InFlight, Younger: d.Younger, Changed: d.Changed,
+		OlderThan: int64(what.OlderThan / time.Second),
 	}, err
 }

@@ -28,9 +28,9 @@ type desk interface {
 	OfKey(ctx context.Context, k idempotency.Key) (inspect.Record, error)
 	// Find returns the next records that have a reference or are of a tenant, and where to go on.
 	Find(ctx context.Context, f idempotency.Finding) ([]inspect.Record, string, error)
-	// OfTrace returns the next records with a run of a trace among those that are held, or in flight on routes that hold, and
-	// where to go on.
-	OfTrace(ctx context.Context, trace [16]byte, cursor string) ([]inspect.Record, string, error)
+	// Walk returns the next records of a trace or an operation ID ([inspect.Walked]) among those that are held, or in flight
+	// on routes that hold, and where to go on.
+	Walk(ctx context.Context, by, text, cursor string) ([]inspect.Record, string, error)
 	// Decide makes a decision about what was seen of a record, or only says what it would do.
 	Decide(ctx context.Context, o inspect.Order) (inspect.Decision, error)
 	// Erase forgets the records of a tenant. What was erased before an error is returned, too.

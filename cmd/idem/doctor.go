@@ -83,7 +83,7 @@ func (d *doctor) examine(ctx context.Context) error {
 		err = d.examineSQLite(ctx)
 	}
 	if err == nil && d.source.records != nil {
-		err = errors.Join(d.latency(ctx), d.waiting(ctx), d.birth(ctx))
+		err = errors.Join(d.latency(ctx), d.waiting(ctx), d.runs(ctx), d.birth(ctx))
 	}
 	d.list.end("")
 	switch {

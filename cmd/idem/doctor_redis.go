@@ -63,7 +63,19 @@ func (d *doctor) examineRedis(ctx context.Context) error {
 		return err
 	}
 	d.clock(server, before, d.app.now())
-	return d.rights(ctx)
+	if err := d.rights(ctx); err != nil {
+		return err
+	}
+	names, err := d.namesInRedis(ctx)
+	switch {
+	case err != nil && isAway(err):
+		return err
+	case err != nil:
+		d.say("prefix", warn, "the server does not let this command look: "+err.Error(), "call the doctor as an account that may SCAN")
+		return nil
+	}
+	d.prefixes(names)
+	return d.readable(ctx, names)
 }
 
 // eachServer examines the server, or each master of a Cluster.

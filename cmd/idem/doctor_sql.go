@@ -70,6 +70,9 @@ func (d *doctor) examinePostgres(ctx context.Context) error {
 		d.say("durability", ok, "what is committed is on the disk", "")
 	}
 	d.sweep(max(0, time.Duration(late*float64(time.Second))))
+	if err := d.lookIntoTable(ctx, table); err != nil {
+		return err
+	}
 	return d.echo(ctx)
 }
 
@@ -135,5 +138,21 @@ func (d *doctor) examineSQLite(ctx context.Context) error {
 		return err
 	}
 	d.sweep(max(0, time.Duration(late*float64(time.Second))))
-	return d.source.open(ctx)
+	if err := d.source.open(ctx); err != nil {
+		return err
+	}
+	rows, err := d.source.file.QueryContext(ctx, "SELECT key FROM idempotency_records LIMIT ?", mostRead)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	var names []string
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return err
+		}
+		names = append(names, name)
+	}
+	return errors.Join(rows.Err(), d.readable(ctx, names))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,6 +23,7 @@ func (a *app) erase() *cobra.Command {
 	flags.StringVar(&what.Scope, "tenant", "", `the scope, on routes with idempotency.WithFindableScope; \0 at its beginning stands for a zero byte`)
 	a.target.secretFlag(flags)
 	flags.BoolVar(&what.Held, "held", false, "also what is held: its outcome is unknown for ever then")
+	flags.DurationVar(&what.OlderThan, "older-than", 0, "leave younger records, so that no retry of their keys runs again: as long as clients retry")
 	flags.BoolVar(&what.DryRun, "dry-run", false, "say what would happen, and change nothing")
 	flags.StringVar(&what.Reason, "reason", "", "why, for whoever asks later")
 	a.target.actorFlag(flags, a.env)
@@ -31,6 +33,9 @@ func (a *app) erase() *cobra.Command {
 	cmd.RunE = a.on(func(ctx context.Context, d desk, _ []string) error {
 		if what.Scope == "" || strings.TrimSpace(what.Reason) == "" {
 			return usage("--tenant and --reason must not be empty")
+		}
+		if what.OlderThan != 0 && what.OlderThan < time.Second {
+			return usage("--older-than is %s, and must be at least 1s", what.OlderThan)
 		}
 		what.Scope = inspect.ScopeNamed(what.Scope)
 		done, err := d.Erase(ctx, what)
@@ -56,6 +61,9 @@ func (a *app) tellErased(d inspect.Erased) {
 		return
 	}
 	list.end(fmt.Sprintf("%s %d completed, whose retries run again, %d without an answer, and %d held.", verb, d.Completed, d.Unanswered, d.Held))
+	if d.OlderThan > 0 {
+		list.end(fmt.Sprintf("Left: %s younger than %s. Repeat when they are older; answers also end by themselves.", number(d.Younger), inspect.Span(time.Duration(d.OlderThan)*time.Second)))
+	}
 	if left := d.HeldLeft + d.InFlight + d.Changed; left > 0 {
 		list.end(fmt.Sprintf("Left: %s held, %s in flight, %s changed meanwhile. Look at what is held before you use --held, and repeat for the others.",
 			number(d.HeldLeft), number(d.InFlight), number(d.Changed)))

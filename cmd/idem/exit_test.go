@@ -93,6 +93,7 @@ func TestUsageOfADecision(t *testing.T) {
 		{"find", "--key", "a"},
 		{"erase", "--tenant", "", "--reason", "x"},
 		{"erase", "--tenant", "alice", "--reason", " "},
+		{"erase", "--tenant", "alice", "--reason", "x", "--older-than", "1ms"},
 		{"find", "--reference", "77", "--limit", "0"},
 		{"find", "--reference", "77", "--cursor", "nonsense"},
 		{"find", "--reference", "77", "--secret-file", filepath.Join(t.TempDir(), "none")},

@@ -13,10 +13,10 @@ func (a *app) find() *cobra.Command {
 	var k idempotency.Key
 	var shared bool
 	var f idempotency.Finding
-	var trace string
+	var trace, operation string
 	cmd := &cobra.Command{
-		Use: "find (--scope S | --shared) --key K | --reference R | --tenant T | --trace T", Args: cobra.NoArgs,
-		Short: "Find the record of a client's key, or those of an order number, a tenant or a trace",
+		Use: "find (--scope S | --shared) --key K | --reference R | --tenant T | --trace T | --operation ID", Args: cobra.NoArgs,
+		Short: "Find the record of a client's key, or those of an order number, a tenant, a trace or an operation ID",
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&k.Scope, "scope", "", `whose key it is, as the guard's ScopeFunc returns it; \0 at its beginning stands for a zero byte`)
@@ -25,17 +25,20 @@ func (a *app) find() *cobra.Command {
 	flags.StringVar(&f.Reference, "reference", "", "an order number, for example, on routes with idempotency.WithReference")
 	flags.StringVar(&f.Scope, "tenant", "", "all records of this scope, on routes with idempotency.WithFindableScope")
 	flags.StringVar(&trace, "trace", "", "the runs of this trace among held records and runs in flight on routes that hold: an ID, or a traceparent")
+	flags.StringVar(&operation, "operation", "", "the record with this operation ID, as logs have it, among the same on routes with idempotency.WithKeptKeys; needs --server")
 	a.target.secretFlag(flags)
-	flags.IntVar(&f.Limit, "limit", 50, "how many, with --reference, --tenant or --trace")
+	flags.IntVar(&f.Limit, "limit", 50, "how many, without --key")
 	flags.StringVar(&f.Cursor, "cursor", "", "where to go on")
-	cmd.MarkFlagsOneRequired("key", "reference", "tenant", "trace")
-	cmd.MarkFlagsMutuallyExclusive("key", "reference", "tenant", "trace")
-	cmd.MarkFlagsMutuallyExclusive("scope", "shared", "reference", "tenant", "trace")
+	cmd.MarkFlagsOneRequired("key", "reference", "tenant", "trace", "operation")
+	cmd.MarkFlagsMutuallyExclusive("key", "reference", "tenant", "trace", "operation")
+	cmd.MarkFlagsMutuallyExclusive("scope", "shared", "reference", "tenant", "trace", "operation")
 	cmd.RunE = a.on(func(ctx context.Context, d desk, _ []string) error {
-		if trace != "" {
-			return a.findTrace(ctx, d, trace, f.Limit, f.Cursor)
-		}
-		if f.Reference == "" && f.Scope == "" {
+		switch {
+		case trace != "":
+			return a.walk(ctx, d, inspect.ByTrace, trace, f.Limit, f.Cursor)
+		case operation != "":
+			return a.walk(ctx, d, inspect.ByOperation, operation, f.Limit, f.Cursor)
+		case f.Reference == "" && f.Scope == "":
 			return a.findKey(ctx, d, k, shared)
 		}
 		f.Scope = inspect.ScopeNamed(f.Scope)
@@ -47,15 +50,25 @@ func (a *app) find() *cobra.Command {
 	return cmd
 }
 
-// findTrace shows the runs of a trace among what waits for somebody: no store has an index of traces.
-func (a *app) findTrace(ctx context.Context, d desk, trace string, limit int, cursor string) error {
-	id, ok := inspect.TraceOf(trace)
-	if !ok {
-		return usage("--trace is the ID of a trace, which has 32 hexadecimal digits and not only zeros, or a traceparent")
+// walked says what --trace and --operation take, and where else to look if they find nothing.
+var walked = map[string][2]string{
+	inspect.ByTrace: {
+		"the ID of a trace, which has 32 hexadecimal digits and not only zeros, or a traceparent",
+		"The span of a request names any record, as idempotency.record, and so does each line of the log.",
+	},
+	inspect.ByOperation: {
+		"an operation ID, which has 32 hexadecimal digits",
+		"Only routes with WithKeptKeys tell it. Each line of the log that has an operation ID names the record, too.",
+	},
+}
+
+// walk shows the records of a trace or an operation ID among what waits for somebody: no store has an index of these.
+func (a *app) walk(ctx context.Context, d desk, by, text string, limit int, cursor string) error {
+	if _, ok := inspect.Walked(by, text); !ok {
+		return usage("--%s is %s", by, walked[by][0])
 	}
-	return a.listPages(limit, cursor, func(_ int, cursor string) ([]inspect.Record, string, error) { return d.OfTrace(ctx, id, cursor) },
-		"Nothing is found among held records and runs in flight on routes that hold. The span of a request names any record, as idempotency.record, and so does each line of the log.",
-		"idem why RECORD says what happened.")
+	return a.listPages(limit, cursor, func(_ int, cursor string) ([]inspect.Record, string, error) { return d.Walk(ctx, by, text, cursor) },
+		"Nothing is found among held records and runs in flight on routes that hold. "+walked[by][1], "idem why RECORD says what happened.")
 }
 
 // findKey shows the record of a key.

@@ -13,6 +13,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/adapter"
+	"example.com/idempotency/console"
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/inspect"
 )
@@ -71,6 +72,28 @@ func TestFindWithASecret(t *testing.T) {
 	s.post("POST /orders", "order-77", created)
 	require.Equal(t, []string{s.name("order-77")}, foundBy(t, p, "--tenant", "alice", "--secret-file", secret))
 	require.Empty(t, foundBy(t, p, "--tenant", "alice"))
+}
+
+// A record is found by its operation ID through a service that can read the keys of its routes, and not in the store.
+func TestFindOfAnOperation(t *testing.T) {
+	t.Parallel()
+	p, _ := redisPlace(t)
+	s := serve(t, p.records, sealed(t)...)
+	through := placeOf(t, p, s.guard, console.Options{Authorize: isAda})
+	for _, key := range []string{"payout-1", "payout-2"} {
+		s.post("POST /payouts", key, broken)
+	}
+	id := s.look("payout-1").ID
+	require.Equal(t, []string{s.name("payout-1")}, foundBy(t, through, "--operation", id))
+	got := through.idem(t, "find", "--operation", strings.Repeat("0", 32)).exits(t, inspect.ExitOK)
+	require.Contains(t, got.out, "Nothing is found among held records and runs in flight on routes that hold. Only routes with WithKeptKeys tell it.")
+	require.Contains(t, p.idem(t, "find", "--operation", id).exits(t, inspect.ExitUsage).err, "--operation needs --server")
+	for _, args := range [][]string{{"--operation", "payout"}, {"--operation", id, "--trace", id}, {"--operation", id, "--shared"}} {
+		through.idem(t, append([]string{"find"}, args...)...).exits(t, inspect.ExitUsage)
+	}
+	away := append([]string{}, through.flags...)
+	away[1] = "http://127.0.0.1:1/"
+	call(t, append([]string{"find", "--operation", id}, away...)...).exits(t, inspect.ExitUnreachable)
 }
 
 // The runs of a trace are found among what waits for somebody, also by a traceparent.

@@ -49,6 +49,7 @@ var outputs = []struct {
 	{"forget-changed", []string{"forget", "name:order-77", "--seen", "seen:payout-1", "--reason", "x"}, inspect.ExitChanged},
 	{"erase", []string{"erase", "--tenant", "alice", "--dry-run", "--reason", "she has left", "--actor", "ada"}, 0},
 	{"erase-held", []string{"erase", "--tenant", "alice", "--held", "--dry-run", "--reason", "she has left", "--actor", "ada"}, 0},
+	{"erase-older", []string{"erase", "--tenant", "alice", "--held", "--older-than", "720h", "--dry-run", "--reason", "she has left", "--actor", "ada"}, 0},
 	{"unknown", []string{"why", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}, inspect.ExitNotFound},
 	{"no-record", []string{"why", "order-77"}, inspect.ExitUsage},
 }

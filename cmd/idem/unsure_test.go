@@ -265,3 +265,21 @@ func TestServerIsNotObeyed(t *testing.T) {
 		}
 	}
 }
+
+// A console that does not know how old is enough is asked to count, and never to erase.
+func TestEraseThroughAnOlderConsole(t *testing.T) {
+	t.Parallel()
+	var erased atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.FormValue("decision") != "" {
+			erased.Store(true)
+		}
+		says(http.StatusOK, "application/json", `{"type":"erased","dry_run":true,"completed":2,"seen":"2/0/0/0/0/00"}`, isOne, inspect.ConsoleForm)(w, r)
+	}))
+	t.Cleanup(server.Close)
+	got := call(t, "erase", "--tenant", "alice", "--older-than", "720h", "--reason", "x", "--server", server.URL).exits(t, inspect.ExitError)
+	require.Contains(t, got.err, "Nothing was erased")
+	require.False(t, erased.Load())
+	call(t, "erase", "--tenant", "alice", "--reason", "x", "--server", server.URL).exits(t, inspect.ExitOK)
+	require.True(t, erased.Load())
+}

@@ -273,6 +273,10 @@ func requireValue(t *testing.T, label, value string) {
 		for _, kind := range event.Incidents() {
 			known = append(known, string(kind))
 		}
+	case "idempotency_cause":
+		for _, cause := range event.Causes() {
+			known = append(known, string(cause))
+		}
 	case "idempotency_result":
 		known = []string{"run", "replay", "bypassed", "fail-open", "nested"}
 		for _, code := range problem.Codes() {

@@ -3,13 +3,20 @@ package engine
 import (
 	"context"
 	"errors"
+	"time"
 
 	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/store"
 )
 
 // An Erased says what [Engine.Erase] has done, or would do. The root's Erased says more of each field.
-type Erased struct{ Completed, Unanswered, Held, InFlight, HeldLeft, Changed int }
+type Erased struct{ Completed, Unanswered, Held, InFlight, HeldLeft, Younger, Changed int }
+
+// An Erasing says which records of a scope are erased; see the root's.
+type Erasing struct {
+	Held      bool
+	OlderThan time.Duration
+}
 
 // count counts a record that is erased.
 func (e *Erased) count(s store.State) {
@@ -23,8 +30,12 @@ func (e *Erased) count(s store.State) {
 	}
 }
 
-// Erase forgets all records of a scope, but those in flight and, unless held says so, those that are held.
-func (e *Engine) Erase(ctx context.Context, scope string, held bool, d Decision) (done Erased, err error) {
+// Erase forgets the records of a scope, but those in flight, those that are held unless the Erasing says so, and those that are
+// too young.
+func (e *Engine) Erase(ctx context.Context, scope string, what Erasing, d Decision) (done Erased, err error) {
+	if scope == "" {
+		return done, errors.New("idempotency: Erase: give a Scope")
+	}
 	if _, err := e.inspect(intent.Key{Scope: scope, Value: "any"}); err != nil {
 		return done, err
 	}
@@ -40,7 +51,7 @@ func (e *Engine) Erase(ctx context.Context, scope string, held bool, d Decision)
 				continue
 			}
 			seen[name] = true
-			if err := e.eraseOne(ctx, intent.Key{Record: name}, f.Record, held, d, &done); err != nil {
+			if err := e.eraseOne(ctx, intent.Key{Record: name}, f.Record, what, d, &done); err != nil {
 				return done, err
 			}
 		}
@@ -58,17 +69,20 @@ const (
 	Doomed   Sparing = iota
 	InFlight         // it is in flight
 	InDoubt          // nobody knows whether its run, or one of its steps, has had an effect
+	Younger          // a client may still repeat its request
 )
 
 // Spares returns whether a record is to be left. Of what was found, it reads the steps.
-func (e *Engine) Spares(ctx context.Context, k intent.Key, found store.Record, held bool) (Sparing, error) {
+func (e *Engine) Spares(ctx context.Context, k intent.Key, found store.Record, what Erasing) (Sparing, error) {
 	switch {
 	case found.State == store.Claimed && found.Lease > 0:
 		return InFlight, nil
-	case held, found.State == store.Completed:
-		return Doomed, nil
-	case found.State == store.Held:
+	case found.State == store.Held && !what.Held:
 		return InDoubt, nil
+	case found.Age < what.OlderThan:
+		return Younger, nil
+	case what.Held, found.State == store.Completed:
+		return Doomed, nil
 	}
 	_, rec, err := e.get(ctx, k)
 	switch {
@@ -81,8 +95,8 @@ func (e *Engine) Spares(ctx context.Context, k intent.Key, found store.Record, h
 }
 
 // eraseOne forgets one record, unless it is to be left.
-func (e *Engine) eraseOne(ctx context.Context, k intent.Key, rec store.Record, held bool, d Decision, done *Erased) error {
-	spared, err := e.Spares(ctx, k, rec, held)
+func (e *Engine) eraseOne(ctx context.Context, k intent.Key, rec store.Record, what Erasing, d Decision, done *Erased) error {
+	spared, err := e.Spares(ctx, k, rec, what)
 	switch {
 	case err != nil:
 		return err
@@ -91,6 +105,9 @@ func (e *Engine) eraseOne(ctx context.Context, k intent.Key, rec store.Record, h
 		return nil
 	case spared == InDoubt:
 		done.HeldLeft++
+		return nil
+	case spared == Younger:
+		done.Younger++
 		return nil
 	}
 	err = e.Forget(ctx, k, rec.Seen(), d)

@@ -43,6 +43,25 @@ func (u *Run) facts() rules.Run {
 	}
 }
 
+// holdCause returns why a run leaves its key held.
+func (u *Run) holdCause(v *Verdict) event.Cause {
+	f := u.facts()
+	switch {
+	case v.doubt != nil, f&rules.TxByItself != 0:
+		return event.CauseCommit
+	case u.Happened:
+		return event.CauseNotRecorded
+	case f&rules.StepInDoubt != 0:
+		return event.CauseStep
+	case u.panicked:
+		return event.CausePanic
+	case f&rules.LastAttempt != 0:
+		return event.CauseAttempts
+	default:
+		return event.CauseUnknown
+	}
+}
+
 // judgedAs is the fact that an answer was judged so.
 func judgedAs(o event.Outcome) rules.Run {
 	switch o {

@@ -217,9 +217,9 @@ const lateClaims = 15 * time.Minute
 func (l *Lease) Differs(rec *store.Record) event.RequestParts { return note.Differs(rec, &l.sums) }
 
 // ReportHeld reports, once for each run, that nobody may run until the key is resolved.
-func (l *Lease) ReportHeld(rec *store.Record) {
+func (l *Lease) ReportHeld(rec *store.Record, cause event.Cause) {
 	if l.core.reports.IsNew(report.Of(event.Held, l.Name, rec)) {
-		l.Observe(event.Event{Kind: event.Held, Attempt: rec.Attempt, Held: true, Age: rec.Age, Trace: note.Last(rec.Notes).Trace})
+		l.Observe(event.Event{Kind: event.Held, Attempt: rec.Attempt, Held: true, Cause: cause, Age: rec.Age, Trace: note.Last(rec.Notes).Trace})
 	}
 }
 

@@ -215,13 +215,16 @@ func (h *heldRecord) Observe(e event.Event) {
 // reportHeld reports that the record is held. Its steps are read for that, and if they cannot be
 // read it is reported all the same.
 func (h *heldRecord) reportHeld(ctx context.Context) {
-	e := event.Event{Kind: event.Held, Attempt: h.rec.Attempt, Held: true, Age: h.rec.Age, Trace: note.Last(h.rec.Notes).Trace}
+	e := event.Event{Kind: event.Held, Attempt: h.rec.Attempt, Held: true, Cause: event.CauseFound, Age: h.rec.Age, Trace: note.Last(h.rec.Notes).Trace}
 	eng := &Engine{h.core, h.rules}
 	_, rec, err := eng.get(ctx, h.ID)
 	switch {
 	case err == nil && rec.Attempt == h.rec.Attempt:
 		steps := eng.stepsOf(h.ID, rec)
 		e.Steps, e.InDoubt = steps.Recorded, steps.InDoubt
+		if len(e.InDoubt) > 0 {
+			e.Cause = event.CauseStep
+		}
 	case (errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrUnreadableHere)) &&
 		h.core.reports.IsNew(report.Of(event.Corrupt, h.Name, &h.rec)):
 		h.Observe(event.Event{Kind: event.Corrupt, Op: "get", Attempt: h.rec.Attempt, Err: err})

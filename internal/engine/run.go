@@ -52,6 +52,8 @@ type Run struct {
 	RefusesStopped bool
 	// ByStep says that only a step speaks against an answer which says that nothing was done.
 	ByStep bool
+	// panicked says that the task, or a function of its route, has not returned.
+	panicked bool
 	// closed says that the task has been closed.
 	closed bool
 }
@@ -98,6 +100,7 @@ func (u *Run) Perform(t Task) (Verdict, Ending) {
 	judged := false
 	defer func() {
 		if !judged {
+			u.panicked = true
 			u.close(t, false)
 			u.settle(t, u.verdict(t, rules.Judge.Of(u.facts()|rules.Panicked|rules.Unasked)))
 		}
@@ -163,7 +166,7 @@ func (u *Run) settle(t Task, v Verdict) (Verdict, Ending) {
 	}
 	held := v.Left == rules.Held && e.Fate != rules.Overtaken
 	if held {
-		u.Lease.ReportHeld(&store.Record{Attempt: u.Lease.Attempt, Owner: owner, Notes: store.AppendNote(nil, u.Lease.claim.Note)})
+		u.Lease.ReportHeld(&store.Record{Attempt: u.Lease.Attempt, Owner: owner, Notes: store.AppendNote(nil, u.Lease.claim.Note)}, u.holdCause(&v))
 	}
 	if u.Lease.rules.Reporter.Heard() {
 		ev := event.Event{Kind: event.Run, Outcome: v.Outcome(), Held: held, Duration: duration}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/internal/digest"
 	"example.com/idempotency/internal/engine/inflight"
@@ -186,7 +187,7 @@ func (s *settlement) conclude(timeout time.Duration) (err error) {
 	case rules.Held:
 		err = s.lease.hold(s.owner, timeout)
 		if err == nil && s.detained != nil {
-			s.lease.ReportHeld(s.detained)
+			s.lease.ReportHeld(s.detained, event.CauseForgotten)
 		}
 		return err
 	default:

@@ -116,8 +116,45 @@ func TestHeldKeyIsReportedOnce(t *testing.T) {
 		require.Equal(t, 1, e.Attempt)
 		require.NotEmpty(t, e.OperationID)
 	}
+	require.Equal(t, event.CauseUnknown, only(p.Events, event.Held)[0].Cause)
+	require.Equal(t, event.CauseFound, only(other.Events, event.Held)[0].Cause)
 	require.True(t, only(p.Events, event.Run)[0].Held)
 	require.True(t, only(p.Events, event.Refused)[0].Held)
+}
+
+// A held key tells its cause, as far as its process knows.
+func TestHeldKeyTellsItsCause(t *testing.T) {
+	t.Parallel()
+	fails := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }
+	for cause, c := range map[event.Cause]struct {
+		run  http.HandlerFunc
+		opts []idempotency.Option
+	}{
+		event.CauseUnknown: {fails, []idempotency.Option{idempotency.WithRecovery(idempotency.Hold)}},
+		event.CausePanic: {
+			func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+			[]idempotency.Option{idempotency.WithRecovery(idempotency.Hold)},
+		},
+		event.CauseAttempts: {fails, []idempotency.Option{idempotency.WithRecovery(idempotency.HoldAfter(2))}},
+		event.CauseStep:     {guardtest.InDoubt("charge"), nil},
+		event.CauseNotRecorded: {
+			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) },
+			[]idempotency.Option{idempotency.WithSealer(guardtest.FailingSealer{Sealer: guardtest.NewSealer(t, 1)})},
+		},
+	} {
+		t.Run(string(cause), func(t *testing.T) {
+			t.Parallel()
+			events := &guardtest.Events{}
+			guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), append(c.opts, idempotency.WithObserver(events.Observe))...)
+			p := guardtest.ServeRecorder(t, guard.Handler(c.run))
+			for range 2 { // the second finds the mark of the step
+				_ = guardtest.PanicOf(func() { p.Do(t, guardtest.Call{Key: "k"}) })
+			}
+			held := only(events, event.Held)
+			require.Len(t, held, 1)
+			require.Equal(t, cause, held[0].Cause)
+		})
+	}
 }
 
 // A key that is forgotten and held again within the same millisecond is held by another run.

@@ -20,6 +20,8 @@ const (
 	ByReference = intent.ByReference
 	ByTenant    = "tenant"
 	ByTrace     = "trace"
+	ByOperation = "operation"
+	ByID        = "id" // a trace or an operation
 )
 
 // A Finder finds records of a store with the secret of each of its guards.
@@ -72,6 +74,19 @@ func ScopeNamed(text string) string {
 
 // traces are what a trace may be named by: its ID, or a traceparent.
 var traces = regexp.MustCompile(`^(?:00-)?([0-9a-f]{32})(?:-[0-9a-f]{16}-[0-9a-f]{2})?$`)
+
+// Walked returns what tells the records that a trace, an operation ID, or either ([ByID]) stands for, and false if the text
+// is none. No store has an index of them.
+func Walked(by, text string) (is func(idempotency.RecordInfo) bool, ok bool) {
+	text = strings.ToLower(strings.TrimSpace(text))
+	trace, isTrace := TraceOf(text)
+	isTrace = isTrace && by != ByOperation
+	isOperation := operations.MatchString(text) && by != ByTrace
+	return func(i idempotency.RecordInfo) bool { return isTrace && Ran(i, trace) || isOperation && i.ID == text }, isTrace || isOperation
+}
+
+// operations are the IDs of operations.
+var operations = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
 // TraceOf returns the trace that a text names: by its ID, or as a traceparent.
 func TraceOf(text string) (id [16]byte, ok bool) {

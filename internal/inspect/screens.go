@@ -34,10 +34,10 @@ type Now struct {
 // A Found is a page of records that were found without their key.
 type Found struct {
 	Type    string   `json:"type"`
-	By      string   `json:"by" jsonschema:"reference, tenant or trace; any if none of them finds what was typed"`
+	By      string   `json:"by" jsonschema:"reference, tenant, trace, operation, or id for either of the last two; any if none of them finds what was typed"`
 	Says    string   `json:"says" jsonschema:"how many, or why nothing may be found, in sentences"`
 	Records []Record `json:"records"`
-	Looked  int      `json:"looked,omitempty" jsonschema:"of a trace: at how many records of this page of the index"`
+	Looked  int      `json:"looked,omitempty" jsonschema:"of a trace or an operation ID: at how many records of this page of the index"`
 	Next    string   `json:"next,omitempty" jsonschema:"cursor of the next page"`
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -66,6 +67,36 @@ func TestErase(t *testing.T) {
 		require.Empty(t, found(t, g, idempotency.Finding{Scope: "alice"}))
 		_, err := g.Erase(t.Context(), idempotency.Erasing{})
 		require.ErrorContains(t, err, "give a Scope")
+	})
+}
+
+// What is not old enough is left, so that no retry of its key runs again; the rest goes.
+func TestEraseLeavesWhatIsYounger(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := newFinder(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold), idempotency.WithTTL(72*time.Hour))
+		held := func(key string) {
+			broken := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
+			guardtest.ServeRecorder(t, g.Handler(broken)).Do(t, guardtest.Call{Key: key, Header: http.Header{"Tenant": {"alice"}}})
+		}
+		charged(t, g, "alice", "1", "1")
+		held("2")
+		time.Sleep(24 * time.Hour)
+		charged(t, g, "alice", "3", "3")
+		held("4")
+		erases := func(what idempotency.Erasing, want idempotency.Erased) {
+			t.Helper()
+			what.Scope, what.OlderThan = "alice", 24*time.Hour
+			for _, what.DryRun = range []bool{true, false} {
+				done, err := g.Erase(t.Context(), what)
+				require.NoError(t, err)
+				require.Equal(t, want, done)
+			}
+		}
+		erases(idempotency.Erasing{}, idempotency.Erased{Completed: 1, HeldLeft: 2, Younger: 1})
+		erases(idempotency.Erasing{Held: true}, idempotency.Erased{Held: 1, Younger: 2})
+		time.Sleep(24 * time.Hour)
+		erases(idempotency.Erasing{Held: true}, idempotency.Erased{Completed: 1, Held: 1})
 	})
 }
 

@@ -47,6 +47,7 @@ func TestReconcileReportsWhatADeadProcessHasLeft(t *testing.T) {
 			require.Equal(t, 1, held.Attempt)
 			require.Equal(t, 2*time.Minute, held.Age)
 			require.Equal(t, []string{"book"}, held.InDoubt, "this guard cannot read it")
+			require.Equal(t, event.CauseStep, held.Cause)
 			require.True(t, held.Held)
 			ending := desk.only(event.HoldEnding)[0]
 			require.Equal(t, record, ending.Record)

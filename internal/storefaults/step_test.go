@@ -113,6 +113,9 @@ func TestStepIsNotForgottenWithItsRecord(t *testing.T) {
 		}
 		require.Equal(t, problem.OutcomeUnknown, next.Problem.Code)
 		require.Equal(t, 1, events.Count(event.Held))
+		for _, e := range events.All() {
+			require.True(t, e.Kind != event.Held || e.Cause == event.CauseForgotten, "%s", e.Cause)
+		}
 	})
 }
 

@@ -40,6 +40,9 @@ func TestTransactionEndedAfterTheWishIsUnknown(t *testing.T) {
 			require.Len(t, s.store.Rows(), rows)
 			require.Equal(t, 1, s.events.Count(event.CommittedAlone))
 			require.Equal(t, recovery == idempotency.Hold, s.events.Count(event.Held) == 1)
+			for _, e := range s.events.All() {
+				require.True(t, e.Kind != event.Held || e.Cause == event.CauseCommit, "%s", e.Cause)
+			}
 			second := s.Do(t, guardtest.Call{Key: "k"})
 			require.Equal(t, next, second.Status)
 			require.False(t, second.Replayed())

@@ -19,6 +19,8 @@ const floodPause = time.Second
 type Flood struct {
 	mu   sync.Mutex
 	sums map[sameLine]*sum
+	// habits are those of keys that come with other requests.
+	habits map[string]habit
 }
 
 // sameLine is what lines have in common that are summed up.

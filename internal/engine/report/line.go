@@ -79,6 +79,7 @@ func attrs(e *event.Event) []slog.Attr {
 	}
 	text("code", string(e.Code))
 	text("differs", e.Differs.String())
+	text("cause", string(e.Cause))
 	duration("age", e.Age)
 	text("digest", e.Digest)
 	text("step", e.Step)

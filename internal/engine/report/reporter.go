@@ -31,6 +31,11 @@ func (r *Reporter) Observe(ctx context.Context, e event.Event) {
 	switch {
 	case lines[e.Kind].message == "":
 		return
+	case isReuse(&e):
+		if times := r.Flood.reuses(e.Record); times > 0 {
+			write(ctx, r.logger(), e, times)
+		}
+		return
 	case e.Kind == event.Refused && (e.Err == nil || e.Method == ""):
 		return // the client's doing, or an error that the caller of Do has
 	case e.Kind == event.Bypassed && e.Err == nil:
@@ -70,6 +75,8 @@ func write(ctx context.Context, logger *slog.Logger, e event.Event, times int) {
 		line.level = slog.LevelInfo
 	case e.Kind == event.StoreError && e.Op == "resolve":
 		line = unresolved
+	case isReuse(&e):
+		line = reused
 	}
 	if !logger.Enabled(ctx, line.level) {
 		return

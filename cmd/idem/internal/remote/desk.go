@@ -2,11 +2,12 @@ package remote
 
 import (
 	"context"
-	"encoding/hex"
+	"errors"
 	"net/http"
 	"net/url"
 	"path"
 	"strconv"
+	"time"
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/inspect"
@@ -155,10 +156,10 @@ func (c *Client) Find(ctx context.Context, f idempotency.Finding) ([]inspect.Rec
 	return found.Records, found.Next, err
 }
 
-// OfTrace returns the next records with a run of a trace among those that wait for somebody, and where to go on.
-func (c *Client) OfTrace(ctx context.Context, trace [16]byte, cursor string) ([]inspect.Record, string, error) {
+// Walk returns the next records of a trace or an operation ID among those that wait for somebody, and where to go on.
+func (c *Client) Walk(ctx context.Context, by, text, cursor string) ([]inspect.Record, string, error) {
 	form := page(50, cursor)
-	form.Set("trace", hex.EncodeToString(trace[:]))
+	form.Set(by, text)
 	var found inspect.Found
 	err := c.do(ctx, &call{path: "find", form: form}, "found", &found)
 	return found.Records, found.Next, err
@@ -170,8 +171,14 @@ func (c *Client) Erase(ctx context.Context, what idempotency.Erasing) (inspect.E
 	if what.Held {
 		form.Set("also_held", "1")
 	}
+	if what.OlderThan > 0 {
+		form.Set("older_than", what.OlderThan.String())
+	}
 	var done inspect.Erased
 	err := c.do(ctx, &call{path: "erase", form: form}, "erased", &done)
+	if err == nil && done.OlderThan != int64(what.OlderThan/time.Second) {
+		return inspect.Erased{}, errors.New("the console of the service is older than --older-than: it would erase all. Nothing was erased")
+	}
 	if err == nil && !what.DryRun {
 		form.Set("seen", done.Seen)
 		form.Set("decision", "erase")

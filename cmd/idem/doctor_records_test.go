@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bytes"
+	"database/sql"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/internal/inspect"
+	"example.com/idempotency/internal/pgserver"
+	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/store"
+)
+
+// This file plants records for the doctor.
+
+// A run that lasts is found in each store, by when it began and not by its last renewal.
+func TestDoctorSeesARunThatLasts(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"redis", "sqlite", "postgres"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := places[name](t)
+			s := serve(t, p.records)
+			running, end := make(chan bool), make(chan bool)
+			done := make(chan bool)
+			go func() {
+				s.post("POST /payouts", "lasts", func(http.ResponseWriter, *http.Request) { close(running); <-end }, hold)
+				close(done)
+			}()
+			<-running
+			for later, want := range map[time.Duration]string{0: ok, 20 * time.Minute: warn} {
+				d := newDoctor(t, p, later)
+				require.NoError(t, d.runs(t.Context()))
+				got := d.checks(t)["runs"]
+				require.Equal(t, want, got.Result, got.Found)
+				require.Contains(t, got.Found, "1 in flight on routes that hold, the oldest for ")
+			}
+			close(end)
+			<-done
+		})
+	}
+}
+
+// Records that nobody can read, and those of a newer version, are found in each store.
+func TestDoctorReadsRecords(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	inRedis := place{records: guardtest.RedisAt(t, server), flags: []string{"--redis", "redis://" + server.Addr, "--timeout", "1h"}}
+	name := serve(t, inRedis.records).made("a")
+	require.Equal(t, ok, checks(t, inspect.ExitOK, inRedis.flags...)["records"].Result)
+	server.Do(t, "SET", "idem:"+name, "not a record")
+	require.Equal(t, "1 of 1 cannot be read", checks(t, inspect.ExitUnhealthy, inRedis.flags...)["records"].Found)
+
+	inFile := sqlitePlace(t)
+	serve(t, inFile.records).made("a")
+	require.Equal(t, "1 read", checks(t, inspect.ExitOK, inFile.flags...)["records"].Found)
+	file, err := sql.Open("sqlite", inFile.flags[1])
+	require.NoError(t, err)
+	defer func() { _ = file.Close() }()
+	_, err = file.ExecContext(t.Context(), "UPDATE idempotency_records SET state = 'later'")
+	require.NoError(t, err)
+	got := checks(t, inspect.ExitOK, inFile.flags...)["records"]
+	require.Equal(t, []string{warn, "1 of 1 have the form of a newer version"}, []string{got.Result, got.Found})
+}
+
+// made makes a record with an answer, and returns its name.
+func (s *service) made(key string) string {
+	s.post("POST /orders", key, created)
+	return s.name(key)
+}
+
+// A prefix that is the beginning of another one is found, and none of what a store itself keeps below its prefix is taken for it.
+func TestDoctorSeesPrefixesThatOverlap(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := guardtest.RedisClient(t, server.Addr)
+	flags := []string{"--redis", "redis://" + server.Addr, "--timeout", "1h"}
+	fill(t, place{records: idempotency.NewRedisStore(client), pass: func() {}})
+	require.Equal(t, ok, checks(t, inspect.ExitOK, flags...)["prefix"].Result)
+	serve(t, idempotency.NewRedisStore(client, idempotency.WithPrefix("idem:eu:"))).post("POST /orders", "a", created)
+	got := checks(t, inspect.ExitOK, flags...)["prefix"]
+	require.Equal(t, []string{warn, `"idem:" has records of "idem:eu:" below it`}, []string{got.Result, got.Found})
+	require.Equal(t, ok, checks(t, inspect.ExitOK, append(flags, "--prefix", "idem:eu:")...)["prefix"].Result)
+}
+
+// Dead rows that vacuum has not removed are found.
+func TestDoctorSeesBloat(t *testing.T) {
+	t.Parallel()
+	p := postgresPlace(t, pgserver.Start(t, "autovacuum=off", "fsync=on").DSN)
+	pool, err := pgxpool.New(t.Context(), p.flags[1])
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	guardtest.Claim(t, p, "one", store.Claim{Owner: store.Owner{1}, Lease: time.Minute, Retention: time.Hour})
+	const columns = "version, state, attempt, owner, fingerprint, hold, hold_ends, watched, marks, lease, retention, since, touched, expires, label, notes, sealed_key, steps, status, answer"
+	for _, statement := range []string{
+		"INSERT INTO " + p.flags[3] + " (key, " + columns + ") SELECT key || n, " + columns + " FROM " + p.flags[3] + ", generate_series(1, 11000) n",
+		"DELETE FROM " + p.flags[3] + " WHERE key <> 'one'",
+	} {
+		_, err := pool.Exec(t.Context(), statement)
+		require.NoError(t, err)
+	}
+	flags := append(p.flags, "--timeout", "1h")
+	require.Eventually(t, func() bool { // the server counts a second later
+		return checks(t, inspect.ExitOK, flags...)["bloat"].Result == warn
+	}, time.Minute, 100*time.Millisecond)
+}
+
+// A planted doctor keeps what it says.
+type planted struct {
+	doctor
+	out bytes.Buffer
+}
+
+// checks returns what the doctor has said.
+func (d *planted) checks(t *testing.T) map[string]check {
+	t.Helper()
+	return parse(t, d.out.String())
+}
+
+// newDoctor returns a doctor of a place, by whose clock it is later.
+func newDoctor(t *testing.T, p place, later time.Duration) *planted {
+	t.Helper()
+	d := &planted{}
+	d.app = &app{out: &d.out, format: asJSON, now: func() time.Time { return time.Now().Add(later) }}
+	d.list, d.source = d.app.list(), &source{records: p.records}
+	return d
+}
