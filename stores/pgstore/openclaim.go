@@ -24,8 +24,6 @@ type openClaim struct {
 	claim store.Claim
 	lapse *time.Timer // ends what nobody asks for any more
 
-	outlives func() bool // lets it outlive the store
-
 	doubt atomic.Bool // the transaction may have been committed, or may be yet
 
 	over atomic.Bool // the claim is a record, or nothing
@@ -87,7 +85,10 @@ func (s *Store) claimOpen(ctx context.Context, key string, claim store.Claim) (o
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		s.opened.Store(runID{key, claim.Owner}, c)
-		c.lapse, c.outlives = time.AfterFunc(claim.Lease, c.abandon), context.AfterFunc(s.life, c.abandon)
+		c.lapse = time.AfterFunc(claim.Lease, c.abandon)
+		if s.life.Err() != nil { // Close may not have seen it
+			go c.abandon()
+		}
 		return c.granted(), nil, nil
 	case begun.inUse:
 		return s.inUseUnseen(key, claim), nil, nil
@@ -249,7 +250,6 @@ func (c *openClaim) end(ctx context.Context) {
 func (c *openClaim) forget() {
 	c.over.Store(true)
 	c.lapse.Stop()
-	c.outlives()
 	c.store.opened.Delete(runID{c.key, c.claim.Owner})
 	c.store.listener.watch.Wake(c.key)
 }
