@@ -221,7 +221,7 @@ func (s *Store) SameAs(other store.Store) bool {
 func (s *Store) Close() {
 	s.endLife()
 	for _, c := range s.opened.Range {
-		go c.(*openClaim).abandon()
+		go c.(interface{ abandon() }).abandon()
 	}
 	s.listener.watch.Close()
 	s.pool.Close()
