@@ -292,21 +292,33 @@ func postgresRows(t testing.TB, server *pgserver.Server, work load.Work, delay t
 	joined := func(store *pgstore.Store) func() http.Handler {
 		return func() http.Handler { return guarded(store, s.handler(store.InTx), idempotency.WithTransaction(true)) }
 	}
-	alone := &row{name: "transaction", prepare: each(work, plain, keyless)}
-	apart := &row{name: "record of its own", floor: alone, prepare: each(work, separate, firstRun)}
+	alone := &row{name: "transaction", prepare: each(work, plain, served(keyless))}
+	apart := &row{name: "record of its own", floor: alone, prepare: each(work, separate, served(firstRun))}
 	rows := []*row{
 		alone, apart,
-		{name: "joined", floor: alone, prepare: each(work, joined(usual), firstRun)},
-		{name: "joined, against a record of its own", floor: apart, prepare: each(work, joined(usual), firstRun)},
-		{name: "joined, asynchronous claim", floor: alone, prepare: each(work, joined(async), firstRun)},
-		{name: "joined, one commit", floor: alone, prepare: each(work, joined(whole), firstRun)},
-		{name: "replay", floor: alone, prepare: each(work, joined(usual), replay)},
+		{name: "joined", floor: alone, prepare: each(work, joined(usual), served(firstRun))},
+		{name: "joined, against a record of its own", floor: apart, prepare: each(work, joined(usual), served(firstRun))},
+		{name: "joined, asynchronous claim", floor: alone, prepare: each(work, joined(async), served(firstRun))},
+		{name: "joined, one commit", floor: alone, prepare: each(work, joined(whole), served(firstRun))},
+		{name: "replay", floor: alone, prepare: each(work, joined(usual), served(replay))},
 	}
 	for _, r := range rows {
 		r.size, r.each, r.bare = postgresBatch, true, alone
 	}
 	alone.bare = nil
 	return rows
+}
+
+// served sends a request whose context ends with it, as those of a server do: the driver watches such a context.
+func served(send request) request {
+	return func(c *load.Caller, h http.Handler, fresh, answered string) bool {
+		was := c.Request
+		defer func() { c.Request = was }()
+		ctx, cancel := context.WithCancel(was.Context())
+		defer cancel()
+		c.Request = was.WithContext(ctx)
+		return send(c, h, fresh, answered)
+	}
 }
 
 // handler inserts an order in a transaction, and answers when it is committed or will be.

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -87,7 +88,7 @@ func TestTable(t *testing.T) {
 	} {
 		if strings.Contains(crowded.title, *only) {
 			fmt.Fprintf(&out, "\n%s\n", crowded.title)
-			writeCrowdTable(t, &out, crowded.rows)
+			writeCrowdTable(t, &out, postgres, crowded.rows)
 		}
 	}
 	t.Log(out.String())
@@ -290,41 +291,69 @@ func median[T ~int64 | ~float64](values []T) T {
 // crowd is how many clients there are.
 const crowd = 32
 
+// A crowding is what a crowd has done in one round of a row: requests per second, and the time of the processor
+// that each took on both sides, in µs.
+type crowding struct{ rate, client, server float64 }
+
 // writeCrowdTable lets a crowd make the requests of each row, in turn, and writes how many there were. The
 // first row is what the others are compared with.
-func writeCrowdTable(t *testing.T, out io.Writer, rows []*row) {
+func writeCrowdTable(t *testing.T, out io.Writer, server *pgserver.Server, rows []*row) {
 	t.Helper()
 	each := max(2, int(*share/(5*time.Millisecond))) // requests of a client in one round
-	rates := make([][]float64, len(rows))
+	conn, err := pgx.Connect(t.Context(), server.DSN)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close(t.Context())) }()
+	done := make([][]crowding, len(rows))
 	for range *rounds {
 		for i, r := range rows {
-			rates[i] = append(rates[i], rateOf(t, r, each))
+			done[i] = append(done[i], crowdOn(t, conn, r, each))
 		}
 	}
-	fmt.Fprint(out, "\n| request | requests per second | ratio |\n|---|---:|---:|\n")
+	fmt.Fprint(out, "\n| request | requests per second | ratio | µs of the clients | of the server |\n|---|---:|---:|---:|---:|\n")
 	for i, r := range rows {
-		ratios := make([]float64, len(rates[i]))
-		for n, rate := range rates[i] {
-			ratios[n] = rate / rates[0][n]
+		of := func(f func(n int, c crowding) float64) float64 {
+			values := make([]float64, len(done[i]))
+			for n, c := range done[i] {
+				values[n] = f(n, c)
+			}
+			return median(values)
 		}
-		fmt.Fprintf(out, "| %s | %.0f | %.2f |\n", r.name, median(rates[i]), median(ratios))
+		fmt.Fprintf(out, "| %s | %.0f | %.2f | %.0f | %.0f |\n", r.name,
+			of(func(_ int, c crowding) float64 { return c.rate }), of(func(n int, c crowding) float64 { return c.rate / done[0][n].rate }),
+			of(func(_ int, c crowding) float64 { return c.client }), of(func(_ int, c crowding) float64 { return c.server }))
 	}
 }
 
-// rateOf is how many requests of a row a crowd makes in a second.
-func rateOf(t *testing.T, r *row, each int) float64 {
+// crowdOn lets a crowd make the requests of a row.
+func crowdOn(t *testing.T, conn *pgx.Conn, r *row, each int) crowding {
 	t.Helper()
 	calls := r.prepare(crowd, each)
 	wrong := make([]int, len(calls))
 	var clients sync.WaitGroup
-	start := time.Now()
+	server, client, start := serverTime(t, conn), load.CPUTime(), time.Now()
 	for i, call := range calls {
 		clients.Go(func() { wrong[i] = run(call, each) })
 	}
 	clients.Wait()
-	took := time.Since(start)
+	took, mine := time.Since(start), load.CPUTime()-client
+	theirs := serverTime(t, conn) - server
 	for _, n := range wrong {
 		require.Zero(t, n, r.name)
 	}
-	return float64(each*len(calls)) / took.Seconds()
+	n := float64(each * len(calls))
+	return crowding{rate: n / took.Seconds(), client: float64(mine.Microseconds()) / n, server: float64(theirs.Microseconds()) / n}
+}
+
+// serverTime is the time of the processor that the processes of a PostgreSQL server have had. Only Linux tells.
+func serverTime(t *testing.T, conn *pgx.Conn) (all time.Duration) {
+	t.Helper()
+	var pids []int
+	require.NoError(t, conn.QueryRow(t.Context(), "SELECT array_agg(pid) FROM pg_stat_activity").Scan(&pids))
+	for _, pid := range pids {
+		told, _ := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid))
+		var has time.Duration
+		_, _ = fmt.Sscan(string(told), &has) // nothing of a process that has ended
+		all += has
+	}
+	return all
 }

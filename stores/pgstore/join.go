@@ -210,12 +210,12 @@ func (t *joinedTx) commitAlone(ctx context.Context) error {
 func (t *joinedTx) Complete(ctx context.Context, c store.Completion) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	fenced, args := t.store.sql.fenced, t.store.fencedArgs(t.key, t.owner, c)
-	if t.whole != nil {
-		fenced, args = t.whole.record(c)
-	}
-	err := t.commit(ctx, fenced, args)
-	if t.whole != nil {
+	var err error
+	if t.whole == nil {
+		err = t.commit(ctx, t.store.sql.fenced, t.store.fencedArgs(t.key, t.owner, c))
+	} else {
+		sql, args := t.whole.record(c)
+		err = t.commit(ctx, sql, args)
 		t.whole.committed(err)
 	}
 	if err == nil && len(t.after) > 0 {
@@ -257,6 +257,12 @@ func (l *lazyTx) commitWith(ctx context.Context, fenced string, args []any) erro
 	}
 	if l.isOver() { // what is sent now would be committed without the rows
 		return errEndedAlone
+	}
+	if l.judge != nil {
+		if err := l.judge(); err != nil {
+			_ = conn.Close(ctx) // it is of no use to anybody, and the server rolls back
+			return &store.RolledBackError{Retry: true, Err: err}
+		}
 	}
 	if _, err := l.begun(ctx); err != nil { // the function has sent no statement, and no COMMIT was sent
 		return &store.RolledBackError{Retry: true, Err: err}

@@ -12,8 +12,9 @@ import (
 // A lazyTx is a transaction whose BEGIN is sent together with its first statement, which saves a round
 // trip. It begins by itself before anything that cannot be sent together with it.
 type lazyTx struct {
-	conn *pgx.Conn
-	opts pgx.TxOptions
+	conn  *pgx.Conn
+	opts  pgx.TxOptions
+	judge func() error // why its server may not commit; nil if the fence in front of COMMIT asks
 
 	mu      sync.Mutex
 	tx      pgx.Tx // nil until it has begun

@@ -55,7 +55,10 @@ func TestOneCommitEndsWithItsStore(t *testing.T) {
 	guardtest.Claim(t, s, "k", mayBeLost())
 	require.EqualValues(t, 1, pool.Stat().AcquiredConns())
 	s.Close()
-	require.Eventually(t, func() bool { return pool.Stat().AcquiredConns() == 0 }, guardtest.Patience, time.Millisecond)
+	free := func() bool { return pool.Stat().AcquiredConns() == 0 }
+	require.Eventually(t, free, guardtest.Patience, time.Millisecond)
+	guardtest.Claim(t, s, "late", mayBeLost())
+	require.Eventually(t, free, guardtest.Patience, time.Millisecond)
 }
 
 // A claim of the usual kind, by a run that needs a record or finds no connection, is not granted beside a

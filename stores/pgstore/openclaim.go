@@ -24,8 +24,6 @@ type openClaim struct {
 	claim store.Claim
 	lapse *time.Timer // ends what nobody asks for any more
 
-	outlives func() bool // lets it outlive the store
-
 	doubt atomic.Bool // the transaction may have been committed, or may be yet
 
 	over atomic.Bool // the claim is a record, or nothing
@@ -87,7 +85,10 @@ func (s *Store) claimOpen(ctx context.Context, key string, claim store.Claim) (o
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		s.opened.Store(runID{key, claim.Owner}, c)
-		c.lapse, c.outlives = time.AfterFunc(claim.Lease, c.abandon), context.AfterFunc(s.life, c.abandon)
+		c.lapse = time.AfterFunc(claim.Lease, c.abandon)
+		if s.life.Err() != nil { // Close may not have seen it
+			go c.abandon()
+		}
 		return c.granted(), nil, nil
 	case begun.inUse:
 		return s.inUseUnseen(key, claim), nil, nil
@@ -144,28 +145,28 @@ func (s *Store) beginOpen(ctx context.Context, key string, claim *store.Claim) (
 	batch.Queue("SAVEPOINT idempotency_claimed") // a statement that fails later ends what is inside it, and not the lock
 	results := conn.Conn().SendBatch(ctx, batch)
 	t.tx.tx = results.Tx()
-	var locked, standby bool
-	var o origin
+	var locked bool
+	var file string
 	if _, err = results.Exec(); err == nil {
-		err = results.QueryRow().Scan(&locked, &standby, &o.timeline, nil, nil)
+		err = results.QueryRow().Scan(&locked, &file, nil, nil)
 	}
 	if err == nil {
-		row, scanning := scanRow(results.QueryRow())
-		if err = scanning; err == nil {
-			b.row = &row
-		} else if errors.Is(err, pgx.ErrNoRows) {
-			err = nil
-		}
+		b.row, err = firstRowOf(results.Query())
 	}
 	if err == nil {
 		_, err = results.Exec()
 	}
 	err = errors.Join(err, results.Close())
-	if err == nil && s.fence.judge(o) != nil {
-		err = s.fence.admit(ctx, conn.Conn().PgConn()) // it tells the system, too
-		if err != nil {
-			_ = conn.Conn().Close(ctx)
+	standby := file == inRecovery
+	if err == nil && !standby {
+		o := origin{timeline: file[:min(len(file), 8)]}
+		if s.fence.judge(o) != nil {
+			err = s.fence.admit(ctx, conn.Conn().PgConn()) // it tells the system, too
+			if err != nil {
+				_ = conn.Conn().Close(ctx)
+			}
 		}
+		t.tx.judge = func() error { return s.fence.judge(o) }
 	}
 	t.tx.told = t.tx.isMarked()
 	if err == nil && locked && !standby && b.row == nil {
@@ -249,7 +250,6 @@ func (c *openClaim) end(ctx context.Context) {
 func (c *openClaim) forget() {
 	c.over.Store(true)
 	c.lapse.Stop()
-	c.outlives()
 	c.store.opened.Delete(runID{c.key, c.claim.Owner})
 	c.store.listener.watch.Wake(c.key)
 }
@@ -310,7 +310,7 @@ func (c *openClaim) record(done store.Completion) (sql string, args []any) {
 		c.key, cl.Fingerprint[:], cl.Owner[:], cl.Hold, cl.HoldEnds, int64(sqlrecord.Blank),
 		sqlrecord.Micros(cl.Lease), sqlrecord.Micros(cl.Retention), sqlrecord.Micros(done.TTL),
 		cl.Label, sqlrecord.Full(store.AppendNote(nil, cl.Note)), sqlrecord.Full(cl.SealedKey),
-		int64(done.Status), sqlrecord.Full(done.Answer), c.store.fence.timeline(),
+		int64(done.Status), sqlrecord.Full(done.Answer),
 	}
 	if len(cl.Tags) > 0 {
 		return c.store.sql.wholeTagged, appendTags(args, cl.Tags)

@@ -33,6 +33,19 @@ func scanRow(row pgx.Row) (r seenRow, err error) {
 	return r, err
 }
 
+// firstRowOf returns the row of rows, or nil if there is none.
+func firstRowOf(rows pgx.Rows, err error) (*seenRow, error) {
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	if !rows.Next() {
+		return nil, rows.Err()
+	}
+	row, err := scanRow(rows)
+	return &row, err
+}
+
 // look reads the row of a key, or returns [store.ErrNotFound]. An expired one is none.
 func (s *Store) look(ctx context.Context, sql, key string) (seenRow, error) {
 	r, err := scanRow(s.pool.QueryRow(ctx, sql, key))

@@ -220,6 +220,9 @@ func (s *Store) SameAs(other store.Store) bool {
 // them. It may be called more than once.
 func (s *Store) Close() {
 	s.endLife()
+	for _, c := range s.opened.Range {
+		go c.(interface{ abandon() }).abandon()
+	}
 	s.listener.watch.Close()
 	s.pool.Close()
 }

@@ -45,7 +45,13 @@ var errBehind = errors.New("pgstore: the server is on an older timeline of its d
 const (
 	// timeline is that of a server. It says nothing on a standby, where the functions fail. The position is asked for,
 	// although it does not matter: with a constant one, PostgreSQL takes the name of the file for a constant, too.
-	timeline = `CASE WHEN pg_catalog.pg_is_in_recovery() THEN '' ELSE pg_catalog."left"(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8) END`
+	timeline = `CASE WHEN pg_catalog.pg_is_in_recovery() THEN '' ELSE pg_catalog."left"(` + walFile + `, 8) END`
+
+	// walFile begins with the timeline.
+	walFile = `pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn())`
+
+	// inRecovery is what a standby tells in place of a file.
+	inRecovery = "standby"
 
 	askTimeline = `SELECT ` + timeline + `, ''`
 	askOrigin   = `SELECT ` + timeline + `, (SELECT system_identifier FROM pg_catalog.pg_control_system())`

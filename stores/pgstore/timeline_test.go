@@ -288,6 +288,44 @@ func TestConnectionFromBeforeTheFailover(t *testing.T) {
 	require.Zero(t, old)
 }
 
+// The old primary lives on, and a run in one commit has begun there. When the process has met the new primary, it does
+// not commit.
+func TestOneCommitFromBeforeTheFailover(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"InTx", "InSQLTx"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, pool, leadsTo := named(t)
+			began, goOn := make(chan struct{}), make(chan struct{})
+			begin := sync.OnceFunc(func() { close(began) })
+			var events guardtest.Events
+			s := newShopOn(t, pool, func(s *shop, w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Idempotency-Key") == "early" {
+					begin()
+					<-goOn
+				}
+				charge(ways[name], "read committed")(s, w, r)
+			}, []pgstore.Option{pgstore.WithOneCommit(pgx.ReadCommitted)}, idempotency.WithLease(time.Hour), idempotency.WithObserver(events.Observe))
+			answer := make(chan guardtest.Reply, 1)
+			go func() { answer <- s.Do(t, guardtest.Call{Key: "early"}) }()
+			<-began
+			p.failOver(t, func() {})
+			leadsTo.Store(p.next)
+			pool.Reset()
+			got := s.Do(t, guardtest.Call{Key: "late"})
+			close(goOn)
+			early := <-answer
+			require.Equal(t, http.StatusCreated, got.Status, "%s", got.Body)
+			require.Equal(t, 1, rowsOn(t, p.next, s, "late"))
+			require.Equal(t, http.StatusServiceUnavailable, early.Status, "%s", early.Body)
+			require.True(t, hasCause(&events))
+			require.Zero(t, rowsOn(t, p.old, s, "early"))
+			require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "early"}).Status)
+			require.Equal(t, 1, rowsOn(t, p.next, s, "early"))
+		})
+	}
+}
+
 // A role may not call the functions that tell a timeline, as on a service that does not offer them. The store works
 // without them.
 func TestTimelineThatIsNotTold(t *testing.T) {
