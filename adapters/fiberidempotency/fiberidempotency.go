@@ -22,7 +22,6 @@ import (
 	"github.com/gofiber/fiber/v3/middleware/basicauth"
 
 	"example.com/idempotency"
-	"example.com/idempotency/adapter"
 	"example.com/idempotency/internal/frame"
 )
 
@@ -52,10 +51,12 @@ func Middleware(guard *idempotency.Guard) fiber.Handler {
 	if guard == nil {
 		panic("fiberidempotency: Middleware: nil guard")
 	}
-	h, g := guard.Handler(http.HandlerFunc(next)), adapter.For(guard)
-	looks, field := g.OnlyLooks(), []byte(g.Settings().KeyHeader)
+	h, gate := guard.Handler(http.HandlerFunc(next)), frame.NewGate(guard)
+	looks, field := gate.OnlyLooks, []byte(gate.Field)
 	return func(c fiber.Ctx) error {
-		if !looks && g.Named(pattern(c)).Passes(c.Context(), c.Method(), has(c, field)) {
+		if gate.PassesWith(c.Method(), has(c, field), func() (context.Context, string) {
+			return frame.With(c.Context(), &exchange{c: c}), pattern(c)
+		}) {
 			return c.Next()
 		}
 		x := &exchange{c: c, context: c.Context(), looks: looks}

@@ -22,7 +22,7 @@ import (
 // has reports whether a request may have a field. Whether one with an odd name counts is for the guard to say.
 func has(c fiber.Ctx, field []byte) bool {
 	for name := range c.RequestCtx().Request.Header.All() {
-		if bytes.EqualFold(bytes.TrimSpace(name), field) {
+		if len(name) >= len(field) && bytes.EqualFold(bytes.TrimSpace(name), field) {
 			return true
 		}
 	}

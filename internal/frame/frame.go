@@ -27,10 +27,16 @@ func From[X any](ctx context.Context) (x X, ok bool) {
 // framework, if there is one, as its pattern.
 func Request[X any](r *http.Request, x X, route string) *http.Request {
 	r = r.WithContext(With(r.Context(), x))
-	if route != "" {
-		r.Pattern = r.Method + " " + route
-	}
+	r.Pattern = Pattern(r, route)
 	return r
+}
+
+// Pattern returns what events call a route of the framework, and the pattern that r has if there is none.
+func Pattern(r *http.Request, route string) string {
+	if route == "" {
+		return r.Pattern
+	}
+	return r.Method + " " + route
 }
 
 // Scope returns the scope function of a module that reads the caller off the framework's context, which
