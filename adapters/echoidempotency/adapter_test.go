@@ -94,7 +94,8 @@ func TestTemporaryFiles(t *testing.T) {
 	t.Parallel()
 	frametest.TemporaryFiles(t, func(t testing.TB, guard *idempotency.Guard, parse func(*http.Request)) string {
 		e := newEcho()
-		e.POST("/files", func(c *echo.Context) error { parse(c.Request()); return c.NoContent(http.StatusCreated) }, echoidempotency.Middleware(guard))
+		protected := echoidempotency.Middleware(guard)
+		e.POST("/files", func(c *echo.Context) error { parse(c.Request()); return c.NoContent(http.StatusCreated) }, protected, protected)
 		return frametest.ServeHTTP(t, e) + "/files"
 	})
 }
