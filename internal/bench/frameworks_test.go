@@ -1,7 +1,9 @@
 package bench_test
 
 import (
+	"net"
 	"net/http"
+	"time"
 
 	"github.com/gin-gonic/gin"
 	"github.com/gofiber/fiber/v3"
@@ -58,8 +60,18 @@ func echoApp(work load.Work, protection ...echo5.MiddlewareFunc) http.Handler {
 // A fasthttpCaller is what a caller is, for a server of fasthttp, which reads requests where they are.
 type fasthttpCaller struct{ ctx fasthttp.RequestCtx }
 
+// A quietConn is a connection on which nothing happens.
+type quietConn struct{ net.Conn }
+
+func (quietConn) SetWriteDeadline(time.Time) error { return nil }
+
+func (quietConn) RemoteAddr() net.Addr { return client }
+
+var client = &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 40000}
+
 func newFasthttpCaller(work load.Work) *fasthttpCaller {
 	c := &fasthttpCaller{}
+	c.ctx.Init2(quietConn{}, nil, false)
 	r := &c.ctx.Request
 	r.Header.SetMethod(http.MethodPost)
 	r.SetRequestURI("/charges")
