@@ -17,6 +17,12 @@ func With[X any](ctx context.Context, x X) context.Context {
 	return context.WithValue(ctx, key[X]{}, x)
 }
 
+// IsKey reports whether a context is asked for the x of With. It lets x be that context itself.
+func IsKey[X any](of any) bool {
+	_, ok := of.(key[X])
+	return ok
+}
+
 // From returns the x of With.
 func From[X any](ctx context.Context) (x X, ok bool) {
 	x, ok = ctx.Value(key[X]{}).(X)
