@@ -132,6 +132,10 @@ func moduleRows(work load.Work) []*row {
 			"echo v5", func() http.Handler { return echoApp(work) },
 			func() http.Handler { return echoApp(work, echoidempotency.Middleware(newGuard())) },
 		},
+		{
+			"huma", func() http.Handler { return humaApp(work, nil) },
+			func() http.Handler { return humaApp(work, protectHuma) },
+		},
 	} {
 		for _, k := range kinds {
 			floor := &row{name: f.name + ", guard outside: " + k.name}
@@ -158,11 +162,22 @@ func moduleRows(work load.Work) []*row {
 	for i, key := range []func(fresh, answered string) string{
 		none, func(fresh, _ string) string { return fresh }, func(_, answered string) string { return answered },
 	} {
+		outside := connectRow("connect, guard outside: "+kinds[i].name, work, func() http.Handler {
+			return newGuard(idempotency.WithFingerprint(own)).Handler(connectApp(work))
+		}, key)
+		inside := connectRow("connect: "+kinds[i].name, work, func() http.Handler { return connectApp(work, connectGuard(newGuard())) }, key)
+		inside.floor, inside.bare = outside, outside
+		add(outside, inside)
+		call := grpcRow("grpc: "+kinds[i].name, work, key)
 		floor := &row{name: "net/http: " + kinds[i].name, prepare: each(work, here, kinds[i].send)}
 		add(floor)
 		mine := fiberRow("fiber: "+kinds[i].name, ours, key)
 		mine.floor, mine.bare = floor, floor
 		add(mine)
+		if i > 0 { // without a key, nothing of a call is one of HTTP
+			call.floor, call.bare = floor, floor
+			add(call)
+		}
 	}
 	noKey := fiberRow("fiber: no key, against the bare app", ours, none)
 	noKey.floor, noKey.bare = bare, bare

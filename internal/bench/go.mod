@@ -3,12 +3,17 @@ module example.com/idempotency/internal/bench
 go 1.26.0
 
 require (
+	connectrpc.com/connect v1.21.1
 	example.com/idempotency v0.0.0
+	example.com/idempotency/adapters/connectidempotency v0.0.0
 	example.com/idempotency/adapters/echo4idempotency v0.0.0
 	example.com/idempotency/adapters/echoidempotency v0.0.0
 	example.com/idempotency/adapters/fiberidempotency v0.0.0
 	example.com/idempotency/adapters/ginidempotency v0.0.0
+	example.com/idempotency/adapters/grpcidempotency v0.0.0
+	example.com/idempotency/adapters/humaidempotency v0.0.0
 	example.com/idempotency/stores/pgstore v0.0.0
+	github.com/danielgtaylor/huma/v2 v2.37.2
 	github.com/gin-gonic/gin v1.12.0
 	github.com/gofiber/fiber/v3 v3.1.0
 	github.com/jackc/pgx/v5 v5.12.0
@@ -17,6 +22,8 @@ require (
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/stretchr/testify v1.12.1
 	github.com/valyala/fasthttp v1.78.0
+	google.golang.org/grpc v1.85.0
+	google.golang.org/protobuf v1.36.12
 )
 
 require (
@@ -66,14 +73,17 @@ require (
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
-	google.golang.org/protobuf v1.36.12 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20261019180522-ce908d29299b // indirect
 )
 
 replace (
 	example.com/idempotency => ../..
+	example.com/idempotency/adapters/connectidempotency => ../../adapters/connectidempotency
 	example.com/idempotency/adapters/echo4idempotency => ../../adapters/echo4idempotency
 	example.com/idempotency/adapters/echoidempotency => ../../adapters/echoidempotency
 	example.com/idempotency/adapters/fiberidempotency => ../../adapters/fiberidempotency
 	example.com/idempotency/adapters/ginidempotency => ../../adapters/ginidempotency
+	example.com/idempotency/adapters/grpcidempotency => ../../adapters/grpcidempotency
+	example.com/idempotency/adapters/humaidempotency => ../../adapters/humaidempotency
 	example.com/idempotency/stores/pgstore => ../../stores/pgstore
 )
