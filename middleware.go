@@ -171,15 +171,15 @@ func (h hooked) Engine() *engine.Engine { return h.guard.route.engine }
 
 func (h hooked) OnlyLooks() bool { return h.guard.shadow != nil }
 
-func (h hooked) Passes(ctx context.Context, method, route string, keyed bool) bool {
+func (h hooked) Passes(method string, keyed bool) (passes, heard bool) {
 	set := h.guard.route.set
-	switch protected := set.protects(method); {
-	case protected && (keyed || set.wantsKeyless()):
-		return false
-	case protected:
-		h.report(ctx, event.Event{Kind: event.Bypassed, Method: method, Route: route})
-	}
-	return true
+	protected := set.protects(method)
+	passes = !protected || !keyed && !set.wantsKeyless()
+	return passes, passes && protected && set.rules.Reporter.Heard()
+}
+
+func (h hooked) ReportPassed(ctx context.Context, method, route string) {
+	h.report(ctx, event.Event{Kind: event.Bypassed, Method: method, Route: route})
 }
 
 func (h hooked) PassesNested(ctx context.Context, route, scope, key string) (bool, error) {

@@ -38,11 +38,17 @@ func (g Guard) OnlyLooks() bool { return g.hook.OnlyLooks() }
 func (g Guard) StoreTimeout() time.Duration { return g.hook.Engine().CallTimeout() }
 
 // Passes reports whether the guard has nothing to do with a request of HTTP: its method is not protected, or
-// it has no key and needs none, which is reported as [event.Bypassed]. An adapter calls the handler then, without
-// the guard. So it need not make an http.Request before it knows that the guard needs one. keyed says whether
-// the request has the field [Settings].KeyHeader, whatever its value.
-func (g Guard) Passes(ctx context.Context, method string, keyed bool) bool {
-	return g.hook.Passes(ctx, method, g.route, keyed)
+// it has no key and needs none. An adapter calls the handler then, without the guard. So it need not make an
+// http.Request before it knows that the guard needs one. keyed says whether the request has the field
+// [Settings].KeyHeader, whatever its value. If heard is true, somebody wants to know of such requests, and the
+// adapter calls [Guard.ReportPassed] first. Under idempotency.WithShadow, an adapter does not ask.
+func (g Guard) Passes(method string, keyed bool) (passes, heard bool) {
+	return g.hook.Passes(method, keyed)
+}
+
+// ReportPassed reports a request of HTTP that has no key and passes, as [event.Bypassed].
+func (g Guard) ReportPassed(ctx context.Context, method string) {
+	g.hook.ReportPassed(ctx, method, g.route)
 }
 
 // PassesNested reports whether ctx belongs to a run that holds the key of a scope already, and if so

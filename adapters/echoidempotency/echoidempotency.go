@@ -17,7 +17,6 @@ import (
 	"github.com/labstack/echo/v5"
 
 	"example.com/idempotency"
-	"example.com/idempotency/adapter"
 	"example.com/idempotency/internal/frame"
 	"example.com/idempotency/internal/frameworks"
 )
@@ -40,10 +39,15 @@ func Middleware(guard *idempotency.Guard) echo.MiddlewareFunc {
 	if guard == nil {
 		panic("echoidempotency: Middleware: nil guard")
 	}
-	h, looks := guard.Handler(http.HandlerFunc(run)), adapter.For(guard).OnlyLooks()
+	h, gate := guard.Handler(http.HandlerFunc(run)), frame.NewGate(guard)
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c *echo.Context) error {
-			x := &exchange{c: c, next: next, response: c.Response(), outside: c.Request(), looks: looks}
+			if gate.Passes(c.Request(), func() (context.Context, string) {
+				return frame.With(c.Request().Context(), &exchange{c: c}), frame.Pattern(c.Request(), c.Path())
+			}) {
+				return next(c)
+			}
+			x := &exchange{c: c, next: next, response: c.Response(), outside: c.Request(), looks: gate.OnlyLooks}
 			r := frame.Request(x.outside, x, c.Path())
 			x.request = r
 			frameworks.Serve(h, x.writer(), r)

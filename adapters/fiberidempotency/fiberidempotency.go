@@ -15,6 +15,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -22,7 +23,6 @@ import (
 	"github.com/gofiber/fiber/v3/middleware/basicauth"
 
 	"example.com/idempotency"
-	"example.com/idempotency/adapter"
 	"example.com/idempotency/internal/frame"
 )
 
@@ -52,24 +52,25 @@ func Middleware(guard *idempotency.Guard) fiber.Handler {
 	if guard == nil {
 		panic("fiberidempotency: Middleware: nil guard")
 	}
-	h, g := guard.Handler(http.HandlerFunc(next)), adapter.For(guard)
-	looks, field := g.OnlyLooks(), []byte(g.Settings().KeyHeader)
+	h, gate := guard.Handler(http.HandlerFunc(next)), frame.NewGate(guard)
+	looks, field := gate.OnlyLooks, []byte(gate.Field)
 	return func(c fiber.Ctx) error {
-		if !looks && g.Named(pattern(c)).Passes(c.Context(), c.Method(), has(c, field)) {
+		if gate.PassesWith(c.Method(), has(c, field), func() (context.Context, string) {
+			return frame.With(c.Context(), &exchange{c: c}), pattern(c)
+		}) {
 			return c.Next()
 		}
-		x := &exchange{c: c, context: c.Context(), looks: looks}
-		r := x.newRequest(frame.With(x.context, x))
+		x := &exchange{Context: c.Context(), c: c, looks: looks, writer: writers.Get().(*writer)}
+		x.room = x.values[:]
+		x.makeRequest()
 		if looks && c.Request().IsBodyStream() {
-			r.Body = &lateBody{request: c.Request()}
+			x.request.Body = &lateBody{request: c.Request()}
 		}
-		x.request = r
-		x.writer = writers.Get().(*writer)
 		if !looks {
-			x.fields = fields(c, c.Response())
-			maps.Copy(x.writer.header, x.fields)
+			x.fields(x.writer.outer, c.Response())
+			maps.Copy(x.writer.header, x.writer.outer)
 		}
-		x.serve(h, x.writer, r)
+		x.serve(h, x.writer, &x.request)
 		if !x.passed && !x.gone {
 			x.writer.send(c)
 		}
@@ -78,13 +79,17 @@ func Middleware(guard *idempotency.Guard) fiber.Handler {
 	}
 }
 
-// An exchange is a request on its way through a guard.
+// An exchange is a request on its way through a guard, and the context of that request. Its parts are one
+// allocation, which is not used again: somebody may keep the request or its context.
 type exchange struct {
+	context.Context // of the request outside the guard
+
 	c       fiber.Ctx
-	context context.Context // of the request outside the guard
-	request *http.Request   // as the guard gets it
+	request http.Request // as the guard gets it
+	url     url.URL
+	room    []string        // what is left of values
+	values  [12]string      // of header fields
 	run     context.Context // that the handlers get
-	fields  http.Header     // of the response outside the guard
 	looks   bool            // the guard has idempotency.WithShadow
 	writer  *writer         // to which the guard answers
 	body    body            // of the request
@@ -93,9 +98,18 @@ type exchange struct {
 	err     error           // to return to outer middleware
 }
 
-// serve calls the guard. A run that has dropped its connection ends there.
+// Value implements [context.Context].
+func (x *exchange) Value(key any) any {
+	if frame.IsKey[*exchange](key) {
+		return x
+	}
+	return x.Context.Value(key)
+}
+
+// serve calls the guard. A run that has dropped its connection ends there, and so does the memory of the body.
 func (x *exchange) serve(h http.Handler, w http.ResponseWriter, r *http.Request) {
 	defer func() {
+		x.body.Reset(nil)
 		if x.gone {
 			_ = recover()
 		}
@@ -115,18 +129,18 @@ func next(w http.ResponseWriter, r *http.Request) {
 		x.look(w, r)
 		return
 	}
-	outer := c.Locals(frame.Mark)
+	outer := c.RequestCtx().UserValue(frame.Mark)
 	// Deferred, because after a panic an outer middleware goes on.
 	defer func() {
 		if !timedOut(c) {
-			c.SetContext(x.context)
-			c.Locals(frame.Mark, outer)
+			c.SetContext(x.Context)
+			c.RequestCtx().SetUserValue(frame.Mark, outer)
 		}
 	}()
 	x.run = r.Context()
 	c.SetContext(x.run)
-	c.Locals(frame.Mark, x)
-	if r == x.request { // the guard has nothing to do with it
+	c.RequestCtx().SetUserValue(frame.Mark, x)
+	if r == &x.request { // the guard has nothing to do with it
 		x.passed = true
 		x.err = c.Next()
 		return
@@ -164,8 +178,8 @@ func (x *exchange) look(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // it is in memory
 	}
 	x.err = c.Next()
-	_, limited := x.context.Deadline()
-	if x.context.Err() != nil || !limited && timedOut(c) { // the response is somebody else's
+	_, limited := x.Context.Deadline()
+	if x.Context.Err() != nil || !limited && timedOut(c) { // the response is somebody else's
 		t.Note(fiber.StatusRequestTimeout, nil)
 		t.Judge(uint8(idempotency.Unknown))
 		return

@@ -2,7 +2,6 @@ package fiberidempotency
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"maps"
 	"mime"
@@ -22,7 +21,7 @@ import (
 // has reports whether a request may have a field. Whether one with an odd name counts is for the guard to say.
 func has(c fiber.Ctx, field []byte) bool {
 	for name := range c.RequestCtx().Request.Header.All() {
-		if bytes.EqualFold(bytes.TrimSpace(name), field) {
+		if len(name) >= len(field) && bytes.EqualFold(bytes.TrimSpace(name), field) {
 			return true
 		}
 	}
@@ -32,27 +31,22 @@ func has(c fiber.Ctx, field []byte) bool {
 // pattern returns what events call a route.
 func pattern(c fiber.Ctx) string { return c.Method() + " " + c.FullPath() }
 
-// newRequest returns the request of an exchange. What the client has sent as its target counts,
+// makeRequest makes the request of an exchange. What the client has sent as its target counts,
 // whatever middleware has made of the path.
-func (x *exchange) newRequest(ctx context.Context) *http.Request {
+func (x *exchange) makeRequest() {
 	c := x.c
 	in := &c.RequestCtx().Request
-	target := string(in.Header.RequestURI())
-	u, err := url.ParseRequestURI(target)
-	if err != nil { // fiber serves such a target too, and the guard compares it as it came
-		u = &url.URL{}
-		u.Path, u.RawQuery, _ = strings.Cut(target, "?")
-	}
-	header := headerOf(in)
-	header.Del("Host")
-	header.Del("Transfer-Encoding")
-	r := &http.Request{
-		Method: string(in.Header.Method()), URL: u, RequestURI: target,
+	x.makeHeader(in)
+	text := &x.writer.text
+	target := text.copy(in.Header.RequestURI())
+	x.request = *(&http.Request{
+		Method: methodOf(text, in.Header.Method()), URL: x.parse(target), RequestURI: target,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: header, Host: string(in.Header.Host()),
-		RemoteAddr: c.RequestCtx().RemoteAddr().String(), TLS: c.RequestCtx().TLSConnectionState(),
-		Pattern: pattern(c),
-	}
+		Header: x.request.Header, Host: text.copy(in.Header.Host()),
+		RemoteAddr: text.address(c.RequestCtx().RemoteAddr()), TLS: c.RequestCtx().TLSConnectionState(),
+		Pattern: text.pattern(c),
+	}).WithContext(x)
+	r := &x.request
 	if in.IsBodyStream() {
 		r.ContentLength = int64(max(in.Header.ContentLength(), -1))
 		r.Body = &stream{in.BodyStream(), r.ContentLength}
@@ -64,7 +58,41 @@ func (x *exchange) newRequest(ctx context.Context) *http.Request {
 		x.body.Reset(body)
 		r.Body, r.ContentLength = &x.body, int64(len(body))
 	}
-	return r.WithContext(ctx)
+}
+
+// parse returns the URL of a target. That of most is a path in which nothing has to be decoded.
+func (x *exchange) parse(target string) *url.URL {
+	if isPlain(target) {
+		x.url.Path = target
+		return &x.url
+	}
+	u, err := url.ParseRequestURI(target)
+	if err != nil { // fiber serves such a target too, and the guard compares it as it came
+		u = &url.URL{}
+		u.Path, u.RawQuery, _ = strings.Cut(target, "?")
+	}
+	return u
+}
+
+// isPlain reports whether a target is a path that url.ParseRequestURI would leave as it is.
+func isPlain(target string) bool {
+	if !strings.HasPrefix(target, "/") || strings.HasPrefix(target, "//") {
+		return false
+	}
+	for _, b := range []byte(target) {
+		if (b|0x20 < 'a' || b|0x20 > 'z') && (b < '-' || b > '9') && b != '_' { // "-./" and digits are among them
+			return false
+		}
+	}
+	return true
+}
+
+// methodOf returns a method.
+func methodOf(text *text, method []byte) string {
+	if string(method) == http.MethodPost { // as most are that a guard protects
+		return http.MethodPost
+	}
+	return text.copy(method)
 }
 
 // A body is that of a request, in memory.
@@ -89,38 +117,30 @@ func (s *stream) Read(p []byte) (int, error) {
 
 func (*stream) Close() error { return nil }
 
-// headerOf copies the header of a request, all names and values into one string.
+// makeHeader copies the header of a request.
 //
 // fasthttp lets a space pass before the colon, which a server must refuse (RFC 9112, section 5.1), and takes it
 // for a part of the name. The guard shall not pass over the key, or a credential, of such a field: so it
 // gets the field under its name, with a value that nobody accepts.
-func headerOf(in *fasthttp.Request) http.Header {
-	size, n := 0, 0
+func (x *exchange) makeHeader(in *fasthttp.Request) {
+	header, text := make(http.Header, usualFields), &x.writer.text
 	for name, value := range in.Header.All() {
-		size, n = size+len(name)+len(value), n+1
-	}
-	var text strings.Builder
-	text.Grow(size)
-	copied := func(b []byte) string {
-		start := text.Len()
-		text.Write(b)
-		return text.String()[start:]
-	}
-	header, values := make(http.Header, n), make([]string, n)
-	for name, value := range in.Header.All() {
-		name, value := copied(name), copied(value)
+		name, value := text.copy(name), text.copy(value)
 		plain := strings.Trim(name, " \t")
 		if plain != name {
 			value = name + ": " + value
 		}
-		key := http.CanonicalHeaderKey(plain)
-		if len(header[key]) == 0 {
-			header[key], values = values[:0:1], values[1:]
+		switch key := http.CanonicalHeaderKey(plain); key {
+		case "Host", "Transfer-Encoding":
+		default:
+			x.add(header, key, value)
 		}
-		header[key] = append(header[key], value)
 	}
-	return header
+	x.request.Header = header
 }
+
+// usualFields is how many fields a map has room for from the beginning.
+const usualFields = 8
 
 // A lateBody is a body that is a stream, beside a guard that only looks on. The handler reads it as
 // ever. If it has asked for the whole body, and got it, the guard sees it then, and otherwise never.

@@ -1,6 +1,7 @@
 package fiberidempotency
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"maps"
@@ -15,23 +16,34 @@ import (
 // The answer on its way from fiber's response to the guard, and back from the guard, which may have
 // another one.
 
-// fields returns the header of a response, without what fasthttp adds when it sends it.
-func fields(c fiber.Ctx, response *fasthttp.Response) http.Header {
+// fields copies the header of a response, without what fasthttp adds when it sends it.
+func (x *exchange) fields(header http.Header, response *fasthttp.Response) {
 	h := &response.Header
 	typed := len(h.ContentType()) > 0 // with a type, be it the default
 	h.SetNoDefaultContentType(true)
-	defer h.SetNoDefaultContentType(!typed || c.App().Server().NoDefaultContentType)
-	header := http.Header{}
+	defer h.SetNoDefaultContentType(!typed || x.c.App().Server().NoDefaultContentType)
 	for name, value := range h.All() {
-		header.Add(string(name), string(value))
+		x.add(header, http.CanonicalHeaderKey(x.writer.text.copy(name)), x.writer.text.copy(value))
 	}
 	for name := range h.Trailers() {
 		header.Del(string(name))
 	}
 	for _, name := range framing {
-		header.Del(name)
+		delete(header, name)
 	}
-	return header
+}
+
+// add adds a value to a field.
+func (x *exchange) add(header http.Header, name, value string) {
+	if values := header[name]; values != nil {
+		header[name] = append(values, value)
+		return
+	}
+	if len(x.room) == 0 {
+		x.room = make([]string, len(x.values))
+	}
+	x.room[0] = value
+	header[name], x.room = x.room[:1:1], x.room[1:]
 }
 
 // framing has the fields that fasthttp makes of the body.
@@ -45,7 +57,9 @@ func (x *exchange) record(w http.ResponseWriter) error {
 	if response == nil {
 		response = c.Response()
 	}
-	header, status := fields(c, response), response.StatusCode()
+	header, status := x.writer.inner, response.StatusCode()
+	clear(header) // in the second try
+	x.fields(header, response)
 	body, err := read(response)
 	if err != nil {
 		return err
@@ -63,7 +77,7 @@ func (x *exchange) record(w http.ResponseWriter) error {
 			header.Set("Content-Type", string(value))
 		}
 	}
-	for name := range x.fields { // and not what the guard has set, such as the echo of a key
+	for name := range x.writer.outer { // and not what the guard has set, such as the echo of a key
 		delete(w.Header(), name)
 	}
 	maps.Copy(w.Header(), header)
@@ -97,13 +111,21 @@ func read(response *fasthttp.Response) ([]byte, error) {
 // A writer keeps what the guard answers.
 type writer struct {
 	header http.Header
+	outer  http.Header // of the response outside the guard
+	inner  http.Header // of the response of the handlers
 	status int
 	body   []byte
 	past   bool // the handler has sent its answer itself, and it is lost
+	text   text // of what is copied from fasthttp
+
+	name, value []byte // of a field on its way to fasthttp
+	names       []byte // of those to be replaced, each in a line
 }
 
 // writers keeps the memory of writers for further answers.
-var writers = sync.Pool{New: func() any { return &writer{header: http.Header{}} }}
+var writers = sync.Pool{New: func() any {
+	return &writer{header: http.Header{}, outer: http.Header{}, inner: http.Header{}}
+}}
 
 // free gives the writer back to the pool, unless it has become so large that the garbage collector should
 // have it.
@@ -112,8 +134,12 @@ func (w *writer) free() {
 	if cap(w.body) > maxKept {
 		return
 	}
-	clear(w.header)
-	*w = writer{header: w.header, body: w.body[:0]}
+	for _, h := range [...]http.Header{w.header, w.outer, w.inner} {
+		if len(h) > 0 {
+			clear(h)
+		}
+	}
+	w.status, w.body, w.past = 0, w.body[:0], false
 	writers.Put(w)
 }
 
@@ -148,25 +174,28 @@ func (w *writer) send(c fiber.Ctx) {
 }
 
 func (w *writer) fill(response *fasthttp.Response) {
-	var names []string
+	names := w.names[:0] // as deleting moves those of fasthttp
 	for name := range response.Header.All() {
-		names = append(names, string(name))
+		names = append(append(names, name...), '\n')
 	}
 	for name := range response.Header.Trailers() { // All leaves them out in some versions
-		names = append(names, string(name))
+		names = append(append(names, name...), '\n')
 	}
-	for _, name := range names {
-		response.Header.Del(name)
+	w.names = names
+	for len(names) > 0 {
+		end := bytes.IndexByte(names, '\n')
+		response.Header.DelBytes(names[:end])
+		names = names[end+1:]
 	}
 	for name, values := range w.header {
-		set(response, name, values)
+		w.set(response, name, values)
 	}
 	response.SetStatusCode(w.status)
 	response.SetBody(w.body) // a copy: what middleware outside writes behind a raw body replaces it
 }
 
 // set sets a field of a response.
-func set(response *fasthttp.Response, name string, values []string) {
+func (w *writer) set(response *fasthttp.Response, name string, values []string) {
 	if slices.Contains(framing, name) {
 		return
 	}
@@ -174,10 +203,35 @@ func set(response *fasthttp.Response, name string, values []string) {
 		response.Header.SetNoDefaultContentType(true)
 	}
 	for i, value := range values {
-		if i == 0 {
+		switch {
+		case i > 0:
+			response.Header.Add(name, value)
+		case isCanonical(name): // which fasthttp would look for longer
+			w.name, w.value = append(w.name[:0], name...), append(w.value[:0], value...)
+			response.Header.SetCanonical(w.name, w.value)
+		default:
 			response.Header.Set(name, value)
-			continue
 		}
-		response.Header.Add(name, value)
 	}
+}
+
+// isCanonical reports whether a name has the spelling of most fields.
+func isCanonical(name string) bool {
+	upper := true
+	for _, b := range []byte(name) {
+		switch {
+		case b >= 'A' && b <= 'Z':
+			if !upper {
+				return false
+			}
+		case b >= 'a' && b <= 'z':
+			if upper {
+				return false
+			}
+		case b != '-' && (b < '0' || b > '9'):
+			return false
+		}
+		upper = b == '-'
+	}
+	return name != ""
 }

@@ -130,7 +130,8 @@ func TestTemporaryFiles(t *testing.T) {
 	t.Parallel()
 	frametest.TemporaryFiles(t, func(t testing.TB, guard *idempotency.Guard, parse func(*http.Request)) string {
 		e := gin.New()
-		e.POST("/files", ginidempotency.Middleware(guard), func(c *gin.Context) { parse(c.Request); c.Status(http.StatusCreated) })
+		protected := ginidempotency.Middleware(guard)
+		e.POST("/files", protected, protected, func(c *gin.Context) { parse(c.Request); c.Status(http.StatusCreated) })
 		return frametest.ServeHTTP(t, e) + "/files"
 	})
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"example.com/idempotency"
-	"example.com/idempotency/adapter"
 	"example.com/idempotency/internal/frame"
 	"example.com/idempotency/internal/frameworks"
 )
@@ -51,9 +50,15 @@ func Middleware(guard *idempotency.Guard) gin.HandlerFunc {
 	// Here, only errors that wait for an answer are silence.
 	guard = guard.With(idempotency.WithSilence(idempotency.Unknown))
 	h, last := guard.Handler(http.HandlerFunc(next)), guard.Handler(http.HandlerFunc(next))
-	looks := adapter.For(guard).OnlyLooks()
+	gate := frame.NewGate(guard)
 	return func(c *gin.Context) {
-		x := &exchange{c: c, writer: c.Writer, outside: c.Request, looks: looks}
+		if gate.Passes(c.Request, func() (context.Context, string) {
+			return frame.With(c.Request.Context(), &exchange{c: c}), frame.Pattern(c.Request, c.FullPath())
+		}) {
+			c.Next()
+			return
+		}
+		x := &exchange{c: c, writer: c.Writer, outside: c.Request, looks: gate.OnlyLooks}
 		r := frame.Request(c.Request, x, c.FullPath())
 		x.request = r
 		w := &outer{ResponseWriter: c.Writer, size: c.Writer.Size()}

@@ -25,7 +25,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"example.com/idempotency"
-	"example.com/idempotency/adapter"
 	"example.com/idempotency/internal/frame"
 )
 
@@ -59,23 +58,35 @@ func Middleware(api huma.API, guard *idempotency.Guard) func(huma.Context, func(
 		panic(err)
 	}
 	h := guard.With(idempotency.WithErrorWriter(refusals{api}.write)).Handler(http.HandlerFunc(run))
-	looks := adapter.For(guard).OnlyLooks()
+	gate := frame.NewGate(guard)
 	return func(ctx huma.Context, next func(huma.Context)) {
 		r, w, ok := unwrap(ctx)
 		if !ok {
 			panic(fmt.Errorf("humaidempotency: %T does not have the request of net/http: %w", ctx, errAdapter))
 		}
-		x := &exchange{ctx: ctx, next: next, looks: looks}
-		r = r.WithContext(frame.With(ctx.Context(), x))
-		if op := ctx.Operation(); r.Pattern == "" {
-			r.Pattern = op.Method + " " + op.Path
+		if gate.Passes(r, func() (context.Context, string) {
+			return frame.With(ctx.Context(), &exchange{ctx: ctx}), pattern(r, ctx.Operation())
+		}) {
+			next(ctx)
+			return
 		}
+		x := &exchange{ctx: ctx, next: next, looks: gate.OnlyLooks}
+		r = r.WithContext(frame.With(ctx.Context(), x))
+		r.Pattern = pattern(r, ctx.Operation())
 		x.request = r
-		if !looks {
+		if !x.looks {
 			w = &contextWriter{ResponseWriter: w, ctx: ctx}
 		}
 		h.ServeHTTP(w, r)
 	}
+}
+
+// pattern returns what events call a route.
+func pattern(r *http.Request, op *huma.Operation) string {
+	if r.Pattern != "" {
+		return r.Pattern
+	}
+	return op.Method + " " + op.Path
 }
 
 var errAdapter = errors.New("put the guard into the router: guard.Handler with httprouter and bunrouter, ginidempotency with gin, echo4idempotency with echo")

@@ -46,6 +46,7 @@ func TestTable(t *testing.T) {
 		{"Memory store, 1 KiB, cores", parallelRows(load.Small)},
 		{"Fiber v3, its memory store, 1 KiB in and out", fiberRows(load.Small)},
 		{"Fiber v3, its memory store, 256 KiB in and out", fiberRows(load.Large)},
+		{"Modules for frameworks, 1 KiB in and out", moduleRows(load.Small)},
 	}
 	server := redistest.Start(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr})

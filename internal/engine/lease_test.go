@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -76,4 +77,22 @@ func newTestContext(t *testing.T) *runContext {
 func accessOf(t *testing.T, value string) Access {
 	k := intent.Key{Scope: intent.Shared, Value: value}
 	return Access{ID: k, Name: k.Name(), Client: t.Context()}
+}
+
+// A value of the request is found without the context that ends with the run, which few look at. What has ended the
+// run is not taken for what has ended the request.
+func TestValuesOfARunContext(t *testing.T) {
+	t.Parallel()
+	type key struct{}
+	parent, hangUp := context.WithCancelCause(context.WithValue(t.Context(), key{}, "value"))
+	hangUp(errors.New("the client is gone"))
+	var c runContext
+	c.init(parent, new(Operation), false)
+	require.Equal(t, "value", c.Value(key{}))
+	require.False(t, c.made.Load())
+
+	lost := errors.New("the claim is lost")
+	c.cancel(lost)
+	require.Equal(t, lost, context.Cause(&c))
+	require.Equal(t, "value", c.Value(key{}))
 }

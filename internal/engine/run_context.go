@@ -98,8 +98,8 @@ func (c *runContext) Err() error {
 // has detached from its context cannot have been stopped by it.
 func (c *runContext) toldToStop() bool { return c.watched.Load() && c.asked().Err() != nil }
 
-// Value implements context.Context. The keys of the context package itself, by which
-// [context.Cause] finds the cause, are keys like others.
+// Value implements context.Context. Many ask for values, and few for the end of a run: only the key by which
+// [context.Cause] finds the cause needs the context that does the work.
 func (c *runContext) Value(key any) any {
 	switch key {
 	case operationKey{}:
@@ -109,8 +109,33 @@ func (c *runContext) Value(key any) any {
 	case intentKey{}:
 		return nil // the operation has its own
 	}
-	return c.asked().Value(key)
+	if causeKey == nil || key == causeKey {
+		return c.asked().Value(key)
+	}
+	return c.parent.Value(key)
 }
+
+// causeKey is the key by which package context looks for the context that knows a cause.
+var causeKey = func() any {
+	var f keyFinder
+	_ = context.Cause(&f)
+	return f.key
+}()
+
+// A keyFinder is a context that keeps the key that it is asked for.
+type keyFinder struct {
+	context.Context
+	key any
+}
+
+// Value implements context.Context.
+func (f *keyFinder) Value(key any) any {
+	f.key = key
+	return nil
+}
+
+// Err implements context.Context. What has not ended has no cause to look for.
+func (f *keyFinder) Err() error { return context.Canceled }
 
 // An outerCause is the cause of a run's end by the deadline of its caller: whatever the caller says it is.
 type outerCause struct{ parent context.Context }

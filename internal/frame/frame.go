@@ -17,6 +17,12 @@ func With[X any](ctx context.Context, x X) context.Context {
 	return context.WithValue(ctx, key[X]{}, x)
 }
 
+// IsKey reports whether a context is asked for the x of With. It lets x be that context itself.
+func IsKey[X any](of any) bool {
+	_, ok := of.(key[X])
+	return ok
+}
+
 // From returns the x of With.
 func From[X any](ctx context.Context) (x X, ok bool) {
 	x, ok = ctx.Value(key[X]{}).(X)
@@ -27,10 +33,16 @@ func From[X any](ctx context.Context) (x X, ok bool) {
 // framework, if there is one, as its pattern.
 func Request[X any](r *http.Request, x X, route string) *http.Request {
 	r = r.WithContext(With(r.Context(), x))
-	if route != "" {
-		r.Pattern = r.Method + " " + route
-	}
+	r.Pattern = Pattern(r, route)
 	return r
+}
+
+// Pattern returns what events call a route of the framework, and the pattern that r has if there is none.
+func Pattern(r *http.Request, route string) string {
+	if route == "" {
+		return r.Pattern
+	}
+	return r.Method + " " + route
 }
 
 // Scope returns the scope function of a module that reads the caller off the framework's context, which

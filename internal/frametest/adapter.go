@@ -71,6 +71,7 @@ func (a Adapter) Run(t *testing.T) {
 		"outer middleware":    a.outerMiddleware,
 		"panic":               a.panics,
 		"error without a run": a.errorWithoutARun,
+		"without a key":       a.withoutAKey,
 		"nested":              a.nested,
 		"no route":            a.noRoute,
 		"404 of a handler":    a.notFound,
@@ -152,6 +153,19 @@ func (a Adapter) errorWithoutARun(t *testing.T) {
 	guard, _ := NewGuard(t, HeaderScope, idempotency.WithMethods(http.MethodPut))
 	require.Equal(t, http.StatusUnprocessableEntity, Post(t, a.Serve(t, nil, Link(observe), guard, Link(a.declined))).Status)
 	require.ErrorContains(t, got, "declined")
+}
+
+// withoutAKey: a request that passes goes to the handler, and observers hear of it in the framework's context.
+func (a Adapter) withoutAKey(t *testing.T) {
+	var seen []event.Event
+	guard, _ := NewGuard(t, HeaderScope, idempotency.WithObserver(func(ctx context.Context, e event.Event) {
+		_, ok := a.Find(ctx)
+		require.True(t, ok)
+		seen = append(seen, event.Event{Kind: e.Kind, Method: e.Method, Route: e.Route})
+	}))
+	url := a.Serve(t, nil, guard, Link(a.declined))
+	require.Equal(t, http.StatusUnprocessableEntity, send(t, url, small, "tenant", "").status)
+	require.Equal(t, []event.Event{{Kind: event.Bypassed, Method: http.MethodPost, Route: "POST /charges"}}, seen)
 }
 
 // nested: a route behind two guards on one store runs once, behind the outer one.

@@ -72,8 +72,8 @@ func (v *EchoVersion[C, H, M]) SilentRoutes(t *testing.T) {
 // TemporaryFiles is [TemporaryFiles] of an echo.
 func (v *EchoVersion[C, H, M]) TemporaryFiles(t *testing.T) {
 	TemporaryFiles(t, func(t testing.TB, guard *idempotency.Guard, parse func(*http.Request)) string {
-		e := v.New()
-		e.Add(http.MethodPost, "/files", func(c C) error { parse(c.Request()); return c.NoContent(http.StatusCreated) }, v.Middleware(guard))
+		e, protected := v.New(), v.Middleware(guard)
+		e.Add(http.MethodPost, "/files", func(c C) error { parse(c.Request()); return c.NoContent(http.StatusCreated) }, protected, protected)
 		return ServeHTTP(t, e) + "/files"
 	})
 }

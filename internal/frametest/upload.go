@@ -13,8 +13,8 @@ import (
 	"example.com/idempotency"
 )
 
-// TemporaryFiles requires that those of a form are gone after its request, whatever the guard has done with it. The
-// function returns the URL of a route with the guard and a handler that lets parse look at its request.
+// TemporaryFiles requires that those of a form are gone after its request, whatever the guards have done with it. The
+// function returns the URL of a route with the guard, twice, and a handler that lets parse look at its request.
 func TemporaryFiles(t *testing.T, serve func(t testing.TB, guard *idempotency.Guard, parse func(*http.Request)) (url string)) {
 	var form bytes.Buffer
 	w := multipart.NewWriter(&form)

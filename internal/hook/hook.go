@@ -14,7 +14,8 @@ import (
 // A route is the name of one, or empty for the label of the guard.
 type Guard interface {
 	OnlyLooks() bool
-	Passes(ctx context.Context, method, route string, keyed bool) bool
+	Passes(method string, keyed bool) (passes, heard bool)
+	ReportPassed(ctx context.Context, method, route string)
 	PassesNested(ctx context.Context, route, scope, key string) (bool, error)
 	ReportRefused(ctx context.Context, route, scope string, code problem.Code, cause error)
 	ReportBypassed(ctx context.Context, route string, cause error)
