@@ -25,12 +25,20 @@ fi
 # Nothing in these packages or their tests goes on beside anything else, but for internal/modeltest: what goes on
 # there is the contract of the stores, whose own tests run with the detector, for examples that show one framework
 # each, and for internal/security: its floods are thousands of requests that do what a few hundred do in
-# internal/runtest, with the detector. The tables of internal/bench are about speed, of which it leaves a tenth.
+# internal/runtest, with the detector. The tables of internal/bench and internal/microbench are about speed, of which it
+# leaves a tenth. The rest of "exempt" are tools, and a request that is sent while another runs.
 computes='^example.com/idempotency/(cmd/idem/internal/conform/peers|console/internal/browsertest|docs|policy|problem|client/internal/truncate|tools/.*'
 computes+='|examples/(observability|openapi|routers)(/.*)?'
 computes+='|internal/(aesgcm|answer|bench|chunks|cursor|digest|engine/note|engine/seal|expiry|formtest|history|intern|jcs'
 computes+='|keyheader|microbench|modeltest|oldest|policytest|redisproto|rules|security|slab|slotindex|token))$'
 packages=$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' work)
+exempt='/(examples/.*|cmd/idem/internal/conform/peers|tools/mutants|internal/(bench|microbench|modeltest|policytest|security))$'
+mapfile -t alone < <(grep -E "$computes" <<<"$packages" | grep -vE "$exempt" | xargs go list -f '{{.Dir}}')
+starts=$(for dir in "${alone[@]}"; do grep -HnE '^\s*go (func\b|[[:alnum:]_.]+\()|\.Go\(' "$dir"/*.go; done || true)
+if [ -n "$starts" ]; then
+	printf 'these start goroutines, and would run without the race detector:\n%s\n' "$starts" >&2
+	exit 1
+fi
 # Those that take longest, the stores with databases and the root, are the last and the first of the list. They begin
 # first, or one of them would go on alone at the end.
 mapfile -t plain < <(grep -E "$computes" <<<"$packages" | tac)
