@@ -48,6 +48,9 @@ race=("${race[-1]}" "${race[@]::${#race[@]}-1}")
 # memory accesses and take ten times as long; it still sees what calls them. Nobody debugs what is compiled here.
 flags=(-race -gcflags='example.com/idempotency/...=-dwarf=false')
 for path in modernc.org github.com/alicebob github.com/yuin; do flags+=(-gcflags="$path/...=-race=false"); done
+# Half of their time, they wait for servers and leases: three packages for two processors, and those that only compute
+# beside them.
+flags+=(-p=$(($(getconf _NPROCESSORS_ONLN) * 3 / 2)))
 
 ran=() # but for those of which more runs with Redis
 if [ $# -eq 0 ] && [ -s "${README_EVENTS:-}" ]; then
@@ -55,14 +58,16 @@ if [ $# -eq 0 ] && [ -s "${README_EVENTS:-}" ]; then
 	mapfile -t plain < <(printf '%s\n' "${plain[@]}" | grep -vxF -f <(printf '%s\n' "${ran[@]}"))
 fi
 
-said=$(mktemp)
-trap 'rm -f "$said"' EXIT
+said=$(mktemp) computed=$(mktemp)
+trap 'rm -f "$said" "$computed"' EXIT
 {
 	rc=0
 	[ ${#ran[@]} -eq 0 ] || printf '"Package":"%s"\n' "${ran[@]}" | grep -F -f - "$README_EVENTS"
-	go test -json -vet=off -timeout 10m "$@" "${plain[@]}" || rc=$?
+	go test -json -vet=off -timeout 10m "$@" "${plain[@]}" >"$computed" &
 	# Most heaps are small, and the detector makes their collection costly: with fewer of them, tests take a tenth less.
 	GOGC=400 go test -json -vet=off "${flags[@]}" -shuffle=on -timeout 15m "$@" "${race[@]}" || rc=$?
+	wait $! || rc=$?
+	cat "$computed"
 	exit "$rc"
 } | tee "$said" | "${summary[@]}" || failed=1
 
