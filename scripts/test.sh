@@ -25,17 +25,32 @@ fi
 # Nothing in these packages or their tests goes on beside anything else, but for internal/modeltest: what goes on
 # there is the contract of the stores, whose own tests run with the detector, for examples that show one framework
 # each, and for internal/security: its floods are thousands of requests that do what a few hundred do in
-# internal/runtest, with the detector. The tables of internal/bench are about speed, of which it leaves a tenth.
+# internal/runtest, with the detector. The tables of internal/bench and internal/microbench are about speed, of which it
+# leaves a tenth. The rest of "exempt" are tools, and a request that is sent while another runs.
 computes='^example.com/idempotency/(cmd/idem/internal/conform/peers|console/internal/browsertest|docs|policy|problem|client/internal/truncate|tools/.*'
 computes+='|examples/(observability|openapi|routers)(/.*)?'
 computes+='|internal/(aesgcm|answer|bench|chunks|cursor|digest|engine/note|engine/seal|expiry|formtest|history|intern|jcs'
 computes+='|keyheader|microbench|modeltest|oldest|policytest|redisproto|rules|security|slab|slotindex|token))$'
 packages=$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' work)
+exempt='/(examples/.*|cmd/idem/internal/conform/peers|tools/mutants|internal/(bench|microbench|modeltest|policytest|security))$'
+mapfile -t alone < <(grep -E "$computes" <<<"$packages" | grep -vE "$exempt" | xargs go list -f '{{.Dir}}')
+starts=$(for dir in "${alone[@]}"; do grep -HnE '^\s*go (func\b|[[:alnum:]_.]+\()|\.Go\(' "$dir"/*.go; done || true)
+if [ -n "$starts" ]; then
+	printf 'these start goroutines, and would run without the race detector:\n%s\n' "$starts" >&2
+	exit 1
+fi
 # Those that take longest, the stores with databases and the root, are the last and the first of the list. They begin
 # first, or one of them would go on alone at the end.
 mapfile -t plain < <(grep -E "$computes" <<<"$packages" | tac)
 mapfile -t race < <(grep -vE "$computes" <<<"$packages" | tac)
 race=("${race[-1]}" "${race[@]::${#race[@]}-1}")
+# SQLite is C that was translated to Go, and the Lua of miniredis is interpreted. The detector would look at each of their
+# memory accesses and take ten times as long; it still sees what calls them. Nobody debugs what is compiled here.
+flags=(-race -gcflags='example.com/idempotency/...=-dwarf=false')
+for path in modernc.org github.com/alicebob github.com/yuin; do flags+=(-gcflags="$path/...=-race=false"); done
+# Half of their time, they wait for servers and leases: three packages for two processors, and those that only compute
+# beside them.
+flags+=(-p=$(($(getconf _NPROCESSORS_ONLN) * 3 / 2)))
 
 ran=() # but for those of which more runs with Redis
 if [ $# -eq 0 ] && [ -s "${README_EVENTS:-}" ]; then
@@ -43,16 +58,16 @@ if [ $# -eq 0 ] && [ -s "${README_EVENTS:-}" ]; then
 	mapfile -t plain < <(printf '%s\n' "${plain[@]}" | grep -vxF -f <(printf '%s\n' "${ran[@]}"))
 fi
 
-said=$(mktemp)
-trap 'rm -f "$said"' EXIT
-# SQLite is C that was translated to Go. The detector would look at each of its memory accesses and take ten times
-# as long; it still sees what calls SQLite.
+said=$(mktemp) computed=$(mktemp)
+trap 'rm -f "$said" "$computed"' EXIT
 {
 	rc=0
 	[ ${#ran[@]} -eq 0 ] || printf '"Package":"%s"\n' "${ran[@]}" | grep -F -f - "$README_EVENTS"
-	go test -json -vet=off -timeout 10m "$@" "${plain[@]}" || rc=$?
+	go test -json -vet=off -timeout 10m "$@" "${plain[@]}" >"$computed" &
 	# Most heaps are small, and the detector makes their collection costly: with fewer of them, tests take a tenth less.
-	GOGC=400 go test -json -vet=off -race -gcflags='modernc.org/...=-race=false' -shuffle=on -timeout 15m "$@" "${race[@]}" || rc=$?
+	GOGC=400 go test -json -vet=off "${flags[@]}" -shuffle=on -timeout 15m "$@" "${race[@]}" || rc=$?
+	wait $! || rc=$?
+	cat "$computed"
 	exit "$rc"
 } | tee "$said" | "${summary[@]}" || failed=1
 
