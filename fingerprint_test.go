@@ -133,6 +133,8 @@ func TestFingerprintsCountTheURLOfAPart(t *testing.T) {
 	} {
 		require.Equal(t, whole, of("/api/a%2Fb/%7Ec/?a=1&b=2&c=3", left), "%+v", left)
 	}
+	escaped := url.URL{Path: "/a%41", RawPath: "/a%2541"}
+	require.NotEqual(t, of("/a%41", url.URL{Path: "/aA"}), of("/a%41", escaped), "a path that looks as it was sent")
 }
 
 // TestFingerprintsStayTheSame pins one fingerprint of each function. Records outlive

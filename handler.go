@@ -159,7 +159,7 @@ func (h *handlerRun) judgedHeader() http.Header {
 	if h.route.set.rules.OutcomeChosen {
 		return h.rec.Written()
 	}
-	code, retry := h.rec.Get(problem.Header), h.rec.Get("Retry-After")
+	code, retry := h.rec.Reason(problem.Header), h.rec.Reason("Retry-After")
 	if code == "" && retry == "" {
 		return nil
 	}

@@ -89,13 +89,13 @@ func (h *handlerRun) HeadLeaves() {
 // could not be sealed, is true. byStep says that only a step speaks against it.
 func (h *handlerRun) message(byStep bool) rules.Reply {
 	status := h.rec.Status()
-	if code := rules.RefusalBehind(status, h.rec.Get(problem.Header)); code != "" {
+	if code := rules.RefusalBehind(status, h.rec.Reason(problem.Header)); code != "" {
 		return rules.MessageOf(code)
 	}
 	switch {
 	case h.Happened:
 		return rules.TellsNone
-	case status == http.StatusConflict && h.rec.Get("Retry-After") != "":
+	case status == http.StatusConflict && h.rec.Reason("Retry-After") != "":
 		return rules.Promises
 	case byStep && response.TurnsAway(status):
 		return rules.DeniesButSteps

@@ -46,12 +46,12 @@ func newScript(files ...string) script {
 // File record has what scripts know of the form of a record.
 var (
 	claimScript   = newScript("record", "claim")
-	settleScript  = newScript("record", "covers", "settle")
-	renewScript   = newScript("record", "renew")
-	stepScript    = newScript("record", "step")
+	settleScript  = newScript("record", "told", "covers", "settle")
+	renewScript   = newScript("record", "claimof", "told", "renew")
+	stepScript    = newScript("record", "claimof", "step")
 	getScript     = newScript("record", "get")
-	resolveScript = newScript("record", "resolve")
-	forgetScript  = newScript("record", "forget")
+	resolveScript = newScript("record", "told", "seen", "resolve")
+	forgetScript  = newScript("record", "seen", "forget")
 	enterScript   = newScript("enter")
 	dropScript    = newScript("drop")
 	oldestScript  = newScript("oldest")

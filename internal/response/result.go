@@ -42,6 +42,15 @@ func (rec *Recorder) Get(name string) string {
 	return ""
 }
 
+// Reason is Get for a field that may say why nothing was done. No field does below the statuses that do, which most
+// answers have.
+func (rec *Recorder) Reason(name string) string {
+	if rec.status < http.StatusTemporaryRedirect {
+		return ""
+	}
+	return rec.Get(name)
+}
+
 // Sent reports whether the client has seen a part of the answer already.
 func (rec *Recorder) Sent() bool { return rec.mode != buffering }
 

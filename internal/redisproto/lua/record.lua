@@ -1,4 +1,5 @@
--- record is the beginning of every script: the form of a record, and how to read it.
+-- record is the beginning of every script of a record: the form of a record, and how to read it. The server makes each
+-- function anew for each call, so what few scripts need has files of its own.
 --
 -- A record is one hash. Its fields:
 --   m           the header: 64 bytes until there is an answer, so that Redis keeps a small
@@ -104,12 +105,6 @@ local function lifetime(m)
   return uint(m, 12, 16)
 end
 
--- lapsed reports whether a record is held because its lease ended. The owner has not said
--- that the outcome is unknown, and may still say that nothing has happened.
-local function lapsed(m)
-  return m:byte(2) == HELD and m:byte(3) % 16 >= 8
-end
-
 -- blank reports whether nothing was done under the record.
 local function blank(m)
   return m:byte(3) % 32 >= 16
@@ -118,47 +113,6 @@ end
 -- live reports whether the lease of a claimed record has not ended.
 local function live(m, ttl)
   return uint(m, 8, 11) > lifetime(m) - ttl
-end
-
--- wasSeen reports whether the record is the attempt that a caller has seen, and not one of
--- another record that the key had before.
-local function wasSeen(m, name, attempt)
-  return owner(m) == name and uint(m, 4, 7) == tonumber(attempt)
-end
-
--- shown returns the state that callers see. A lapsed claim that says hold is held, although
--- only the next claim that finds it writes that down.
-local function shown(m, ttl)
-  if m:byte(2) == CLAIMED and m:byte(3) % 2 == 1 and not live(m, ttl) then
-    return HELD
-  end
-  return m:byte(2)
-end
-
--- claimOf returns the header and the tags of a claim that an owner holds. Otherwise it returns nil, and the
--- result of a script that only the owner may execute.
-local function claimOf(key, name)
-  local rec = redis.call('HMGET', key, 'm', 't')
-  local m = rec[1]
-  if not m then
-    return nil, -4
-  end
-  if not readable(m) then
-    return nil, unreadable(m)
-  end
-  if m:byte(2) ~= CLAIMED or not isOf(m, name) then
-    return nil, -4
-  end
-  return m, rec[2]
-end
-
--- told returns the result of a script that has kept the record for a time from now on, in ms: a number, or a list of
--- it, that time, and the tags t if the record has some. Their entries are to be kept for so long, too.
-local function told(result, kept, t)
-  if t then
-    return {result, kept, t}
-  end
-  return result
 end
 
 -- touch is a write that changes nothing and needs no memory. An expiry of 0 would delete

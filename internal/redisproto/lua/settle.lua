@@ -24,6 +24,12 @@ local rec = redis.call('HMGET', key, 'm', 'w', 't')
 local m, t = rec[1], rec[3]
 local result = -4
 
+-- lapsed reports whether a record is held because its lease ended. The owner has not said
+-- that the outcome is unknown, and may still say that nothing has happened.
+local function lapsed(m)
+  return m:byte(2) == HELD and m:byte(3) % 16 >= 8
+end
+
 -- done returns the result of success, given the header before it.
 local function done(m)
   if m:byte(3) % 2 == 1 or (m:byte(2) == HELD and state ~= HELD) then
@@ -55,12 +61,14 @@ elseif m and isOf(m, caller) then
       end
     end
     result = done(m)
-    local before, age = lifetime(m), 0
+    local before, age
     if t then
+      before = lifetime(m)
       age = before - redis.call('PTTL', key)
     end
     m = m:sub(1, 1) .. string.char(state, flags) .. m:sub(4, 11) .. span .. m:sub(17, 64) .. about
-    redis.call('PEXPIRE', key, lifetime(m))
+    local kept = lifetime(m)
+    redis.call('PEXPIRE', key, kept)
     redis.call('HSET', key, 'm', m)
     if state == COMPLETED and not detached then
       redis.call('HSET', key, 'r', ARGV[5])
@@ -70,10 +78,10 @@ elseif m and isOf(m, caller) then
       redis.call('PUBLISH', ARGV[3], key)
     end
     -- The entries of an endless record are to end with it now.
-    if t and #t % 16 == 0 and before < ENDLESS and age + lifetime(m) <= covers(before) then
+    if t and #t % 16 == 0 and before < ENDLESS and age + kept <= covers(before) then
       return result
     end
-    return told(result, lifetime(m), t)
+    return told(result, kept, t)
   end
 end
 
