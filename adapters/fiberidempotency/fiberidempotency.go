@@ -178,8 +178,8 @@ func (x *exchange) look(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // it is in memory
 	}
 	x.err = c.Next()
-	_, limited := x.Context.Deadline()
-	if x.Context.Err() != nil || !limited && timedOut(c) { // the response is somebody else's
+	_, limited := x.Deadline()
+	if x.Err() != nil || !limited && timedOut(c) { // the response is somebody else's
 		t.Note(fiber.StatusRequestTimeout, nil)
 		t.Judge(uint8(idempotency.Unknown))
 		return

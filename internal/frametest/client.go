@@ -49,7 +49,7 @@ func KeysOfAStep(t *testing.T, call func(ctx context.Context, field ...string) e
 
 // Alice sends alice's request to a handler, always with the same key, and tells what she gets.
 func Alice(h http.Handler, path string) string {
-	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(`{"amount":100}`))
+	r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, path, strings.NewReader(`{"amount":100}`))
 	r.SetBasicAuth("alice", "alice's password")
 	r.Header.Set("Idempotency-Key", "order-1")
 	w := httptest.NewRecorder()

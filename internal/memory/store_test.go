@@ -250,8 +250,7 @@ func TestMemoryStoreConcurrentCalls(t *testing.T) {
 				q := store.Query{Holding: random.IntN(2) == 0, Limit: random.IntN(limit)}
 				for {
 					page, err := s.List(ctx, q)
-					assert.NoError(t, err)
-					if q.Cursor = page.Next; q.Cursor == "" || random.IntN(5) == 0 {
+					if q.Cursor = page.Next; !assert.NoError(t, err) || q.Cursor == "" || random.IntN(5) == 0 {
 						break
 					}
 				}
