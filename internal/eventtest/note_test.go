@@ -116,7 +116,7 @@ func TestHeldKeyPointsToItsTrace(t *testing.T) {
 	q.Do(t, inSpan("2", guardtest.Call{Key: "k"}))
 	require.Equal(t, span(1), only(p.Events, event.Held)[0].Trace)
 	require.Equal(t, span(1), only(q.Events, event.Held)[0].Trace)
-	require.Contains(t, log.String(), "trace="+span(1).String())
+	require.Contains(t, log.String(), "trace_id="+hex.EncodeToString([]byte{0xa0, 1}))
 }
 
 // mismatches are requests that are not the one of the key, by the parts that differ.

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 
@@ -66,6 +67,16 @@ func (k Key) Name() string {
 	var name [recordNameLen]byte
 	recordName.Encode(name[:], sum[:])
 	return string(name[:])
+}
+
+// ScopeID returns what the log has of a scope, which can be a person's name: the beginning of its digest. It is empty for
+// [Shared], and if the scope is not known.
+func ScopeID(scope string) string {
+	if scope == "" || scope == Shared {
+		return ""
+	}
+	sum := digest.Scope(scope)
+	return hex.EncodeToString(sum[:8])
 }
 
 // Tenant returns a digest of the scope, which tells a store whose record it is; see store.Claim.

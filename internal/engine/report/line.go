@@ -1,11 +1,13 @@
 package report
 
 import (
+	"encoding/hex"
 	"log/slog"
 	"strings"
 	"time"
 
 	"example.com/idempotency/event"
+	"example.com/idempotency/internal/engine/intent"
 )
 
 // A line is how the log tells of events of one kind: at which level, in which words.
@@ -57,20 +59,24 @@ func attrs(e *event.Event) []slog.Attr {
 			all = append(all, slog.String(name, value))
 		}
 	}
-	duration := func(name string, d time.Duration) {
-		if d != 0 {
-			all = append(all, slog.Duration(name, d))
+	seconds := func(name string, d time.Duration) {
+		if d != 0 { // in JSON, a Duration is a number without a unit
+			all = append(all, slog.Float64(name, d.Seconds()))
 		}
 	}
 	text("would", string(e.Would))
 	text("record", e.Record)
+	text("scope", intent.ScopeID(e.Scope))
 	text("operation", e.OperationID)
 	text("method", e.Method)
 	text("route", e.Route)
 	if e.Attempt > 0 {
 		all = append(all, slog.Int("attempt", e.Attempt))
 	}
-	text("trace", e.Trace.String())
+	if e.Trace != (event.TraceContext{}) {
+		text("trace_id", hex.EncodeToString(e.Trace.TraceID[:]))
+		text("span_id", hex.EncodeToString(e.Trace.SpanID[:]))
+	}
 	if e.Outcome != 0 {
 		text("outcome", e.Outcome.String())
 	}
@@ -80,7 +86,7 @@ func attrs(e *event.Event) []slog.Attr {
 	text("code", string(e.Code))
 	text("differs", e.Differs.String())
 	text("cause", string(e.Cause))
-	duration("age", e.Age)
+	seconds("age_seconds", e.Age)
 	text("digest", e.Digest)
 	text("step", e.Step)
 	text("steps", strings.Join(e.Steps, ","))
@@ -89,7 +95,7 @@ func attrs(e *event.Event) []slog.Attr {
 	text("actor", e.Actor)
 	text("reason", e.Reason)
 	text("op", e.Op)
-	duration("duration", e.Duration)
+	seconds("duration_seconds", e.Duration)
 	if e.Err != nil {
 		all = append(all, slog.Any("error", e.Err))
 	}
