@@ -107,7 +107,7 @@ func (p *process) makeGuards(stores map[string]idempotency.Store) error {
 				}
 				scope := idempotency.SharedScope
 				if policy == "found" {
-					opts = append(opts, findable()...)
+					opts = append(opts, findable(st)...)
 					scope = func(r *http.Request) (string, error) { return scopeOf(label, r.Header.Get("Idempotency-Key")), nil }
 				}
 				if policy == "brief-hold" || policy == "brief-rerun" {

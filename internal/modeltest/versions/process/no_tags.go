@@ -14,7 +14,7 @@ const hasTags = false
 
 var errNoTags = errors.New("this version has no tags")
 
-func findable() []idempotency.Option { return nil }
+func findable(idempotency.Store) []idempotency.Option { return nil }
 
 func find(context.Context, *guard, idempotency.Key) ([]string, error) { return nil, errNoTags }
 

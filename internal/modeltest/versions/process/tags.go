@@ -9,6 +9,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/modeltest/versions"
+	"example.com/idempotency/store"
 )
 
 // This file has what a version before tags and tombstones cannot do: scripts/check-versions.sh compiles no_tags.go in
@@ -16,8 +17,11 @@ import (
 
 const hasTags = true
 
-// findable are the options of guards whose records are found.
-func findable() []idempotency.Option {
+// findable are the options of guards whose records are found. A table of an earlier version has no place for tags.
+func findable(st idempotency.Store) []idempotency.Option {
+	if f, ok := st.(store.Finder); !ok || f.KeepsTags() != nil {
+		return nil
+	}
 	return []idempotency.Option{
 		idempotency.WithFindableScope(true),
 		idempotency.WithReference(func(r *http.Request, _ []byte) string { return "order " + r.Header.Get("Idempotency-Key") }),
