@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs the README's test command again and again, as it is on a quiet machine, on a busy one and on a slow
-# one: N times plain, N times beside two loops that keep two cores busy, N times with GOMAXPROCS=1. N is 10
-# unless the first argument says otherwise. Further arguments go to go test in place of ./...
+# Runs the README's test command, with a real Redis and the SQLite store, again and again, as it is on a quiet
+# machine, on a busy one and on a slow one: N times plain, N times beside two loops that keep two cores busy, N
+# times with GOMAXPROCS=1. N is 10 unless the first argument says otherwise. Further arguments go to go test in
+# place of ./... ./stores/sqlitestore/...
 #
 # It prints a line for each run, with the tests that failed. What the failing runs have printed is kept in
 # a folder that the last line names. It fails if any run was red: no run is repeated.
@@ -10,7 +11,8 @@ cd "$(dirname "$0")/.."
 
 n=${1:-10}
 shift || true
-[ $# -gt 0 ] || set -- ./...
+[ $# -gt 0 ] || set -- ./... ./stores/sqlitestore/...
+export REDIS_REQUIRED=1 # else the tests that wait for a server skip, and they are those that fail on a busy machine
 if ! [ "$n" -gt 0 ] 2>/dev/null; then
 	echo "usage: scripts/repeat.sh [N [arguments of go test]]" >&2
 	exit 2

@@ -38,7 +38,7 @@ func TestStoredFormOfAJournal(t *testing.T) {
 				c, err := read(append(stored, make([]byte, 1024-len(stored))...))
 				return c.lines, err
 			},
-			Want: lines,
+			Want: lines, Of: header{Version: version, Size: 1024},
 		},
 		formtest.Case{
 			Name: "replaced", Text: true, Encode: func() []byte { return file(header{Version: version, Replaced: true}) },

@@ -15,6 +15,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -34,6 +35,11 @@ type Case struct {
 	Decode func(stored []byte) (any, error)
 	// Want is what Decode must return for the golden bytes of every version that has the file.
 	Want any
+	// Of is what the form was made of, where that has more fields than Want.
+	Of any
+	// Unstored names, as Type.Field, the fields of Want and Of that this form does not keep. The others must be set
+	// in one of the cases.
+	Unstored []string
 }
 
 func (c *Case) file() string {
@@ -45,7 +51,8 @@ func (c *Case) file() string {
 
 // Check compares a form with its golden bytes. Version is the one that the package stores now. The test
 // fails if an encoder makes other bytes, if the golden bytes of any version are not read as the values that
-// they were made of, if the current version has no folder, and if a folder has a version that is not known.
+// they were made of, if the current version has no folder, and if a folder has a version that is not known. It
+// fails too if a field of what is stored is zero in all cases, because then its bytes could change unseen.
 func Check(t *testing.T, form string, version int, cases ...Case) {
 	t.Helper()
 	for _, err := range check(os.DirFS(path.Join("testdata", "forms", form)), form, version, cases) {
@@ -99,6 +106,16 @@ func check(folders fs.FS, form string, version int, cases []Case) (wrong []error
 	if !current {
 		fail("version %d of the form %s has no golden bytes: add a folder v%[1]d, and keep the others", version, form)
 		return wrong
+	}
+	var values []any
+	var unstored []string
+	for _, c := range cases {
+		values, unstored = append(values, c.Want, c.Of), append(unstored, c.Unstored...)
+	}
+	for _, name := range unset(values...) {
+		if !slices.Contains(unstored, name) {
+			fail("%s is zero in all cases of the form %s: add one, so that a change of its bytes is seen", name, form)
+		}
 	}
 	for _, c := range cases {
 		if c.Encode == nil {

@@ -8,6 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+type (
+	order struct {
+		Number int
+		Lines  []item
+	}
+	item struct{ Count int }
+)
+
 // Each way in which a form can part from its golden bytes is an error that says what to do.
 func TestFormsThatPartFromTheirGoldenBytes(t *testing.T) {
 	t.Parallel()
@@ -48,6 +56,9 @@ func TestFormsThatPartFromTheirGoldenBytes(t *testing.T) {
 		"an old one is lost":   {files("v1/value.hex", "03 6162", "v2/value.hex", v2), 2, []Case{value}, "it cannot be read any more: unknown version"},
 		"an old one differs":   {files("v1/value.hex", "01 6163", "v2/value.hex", v2), 2, []Case{value}, "and was made of\nab"},
 		"an empty file":        {files("v2/value.hex", "# nothing"), 2, []Case{value}, "the file has no bytes"},
+		"a field is never set": {files("v1/line.txt", "a line\n"), 1, []Case{{Name: "line", Text: true, Of: []any{&order{Lines: []item{{}}}}}}, "item.Count is zero in all cases"},
+		"a field is not kept":  {files("v1/line.txt", "a line\n"), 1, []Case{{Name: "line", Text: true, Of: order{Number: 7}, Unstored: []string{"order.Lines"}}}, ""},
+		"a field is set once":  {files("v1/line.txt", "a line\n"), 1, []Case{{Name: "line", Text: true, Of: []order{{Number: 7}, {Lines: []item{{Count: 1}}}}}}, ""},
 	} {
 		wrong := errors.Join(check(c.folders, "sample", c.version, c.cases)...)
 		if c.wrong == "" {

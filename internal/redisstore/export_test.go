@@ -15,3 +15,8 @@ func LastCursor(s *Store, q *store.Query, left []string) string {
 	}
 	return position{master: len(masters), left: left}.text(s.cursorMark(q, masters))
 }
+
+// LastTagCursor is LastCursor for a search by a tag.
+func LastTagCursor(s *Store, q *store.Query, t store.Tag, left []string) string {
+	return position{master: 1, left: left}.text(s.tagMark(q, t))
+}

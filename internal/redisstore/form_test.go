@@ -97,13 +97,17 @@ func (s formServer) put(t *testing.T, stored []byte) {
 
 func TestStoredFormOfARecord(t *testing.T) {
 	owner := formClaim.Owner
+	var claims []store.Claim
+	var flags byte // of all headers
 	look := func(s formServer) (store.Record, error) { return s.GetAnswer(t.Context(), "key") }
 	of := func(name string, hold bool, change func(s formServer) error, tags ...store.Tag) formtest.Case {
 		s, c := newFormServer(t), formClaim
-		c.Hold, c.Tags = hold, tags
+		c.Hold, c.HoldEnds, c.Tags = hold, name == "hold-ends", tags
+		claims = append(claims, c)
 		_, err := s.Claim(t.Context(), "key", c)
 		require.NoError(t, err, name)
 		require.NoError(t, change(s), name)
+		flags |= s.redis.HGet("idem:key", "m")[2]
 		want, err := look(s)
 		require.NoError(t, err, name)
 		return formtest.Case{
@@ -120,10 +124,11 @@ func TestStoredFormOfARecord(t *testing.T) {
 		c := formClaim
 		c.Owner = store.Owner([]byte("owner of another"))
 		change(&c)
+		claims = append(claims, c)
 		_, err := s.Claim(t.Context(), "key", c)
 		return err
 	}
-	formtest.Check(t, "record", redisproto.HeaderVersion,
+	cases := []formtest.Case{
 		of("claimed", true, func(s formServer) error {
 			require.NoError(t, s.SaveStep(t.Context(), "key", owner, "charge", []byte(`v{"id":1}`)))
 			return again(s, func(c *store.Claim) { c.Watch = true })
@@ -159,19 +164,36 @@ func TestStoredFormOfARecord(t *testing.T) {
 			s.redis.FastForward(time.Minute)
 			return again(s, func(*store.Claim) {})
 		}, store.Tag([]byte("order number 77."))),
-	)
+		of("hold-ends", true, func(formServer) error { return nil }),
+	}
+	cases[0].Of, cases[0].Unstored = &claims, []string{
+		"Claim.MayBeLost", "Claim.Tenant", // which this store does not use
+		"Record.Blank", "Record.Lapsed", "Record.Mine", "Record.MayBeLost", // which only a Claim sets
+	}
+	require.Equal(t, byte(0xff), flags, "each flag is set in one of the cases")
+	formtest.Check(t, "record", redisproto.HeaderVersion, cases...)
 }
 
 func TestStoredFormOfARedisCursor(t *testing.T) {
 	s := newFormServer(t)
 	q := store.Query{States: []store.State{store.Held}, Label: "POST /charges"}
-	formtest.Check(t, "cursor", 1, formtest.Case{
-		Name: "left", Text: true, Want: store.Page{},
-		Encode: func() []byte { return []byte(redisstore.LastCursor(s.Store, &q, []string{"key", "other"}) + "\n") },
-		Decode: func(stored []byte) (any, error) {
-			q := q
-			q.Cursor = strings.TrimSpace(string(stored))
-			return s.List(t.Context(), q)
-		},
-	})
+	tag, left := store.Tag([]byte("order number 77.")), []string{"key", "other"}
+	of := func(name, cursor string, list func(q store.Query) (store.Page, error)) formtest.Case {
+		return formtest.Case{
+			Name: name, Text: true, Encode: func() []byte { return []byte(cursor + "\n") },
+			Decode: func(stored []byte) (any, error) {
+				q := q
+				q.Cursor = strings.TrimSpace(string(stored))
+				page, err := list(q)
+				return len(page.Entries), err
+			},
+			Want: 0,
+		}
+	}
+	formtest.Check(t, "cursor", 1,
+		of("left", redisstore.LastCursor(s.Store, &q, left), func(q store.Query) (store.Page, error) { return s.List(t.Context(), q) }),
+		of("tagged", redisstore.LastTagCursor(s.Store, &q, tag, left), func(q store.Query) (store.Page, error) {
+			return s.Find(t.Context(), tag, q)
+		}),
+	)
 }

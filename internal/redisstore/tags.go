@@ -101,6 +101,11 @@ func (x *tagIndexes) prolong(ctx context.Context, key string) {
 // KeepsTags implements [store.Finder].
 func (s *Store) KeepsTags() error { return nil }
 
+// tagMark is cursorMark for a search by a tag.
+func (s *Store) tagMark(q *store.Query, t store.Tag) string {
+	return strings.ReplaceAll(s.cursorMark(q, nil)+redisproto.TagIndex(t), " ", ".")
+}
+
 // Find implements [store.Finder]. It leaves out answers and steps, and takes entries out of the index that are no record's.
 //
 // A walk during which the server was restarted or replaced may miss records.
@@ -115,8 +120,7 @@ func (s *Store) Find(ctx context.Context, t store.Tag, q store.Query) (store.Pag
 		}
 		return has
 	}
-	mark := s.cursorMark(&q, nil) + redisproto.TagIndex(t)
-	page, err := s.walk(ctx, &q, strings.ReplaceAll(mark, " ", "."), 1, surveyed{redisproto.FoundFields(), shows},
+	page, err := s.walk(ctx, &q, s.tagMark(&q, t), 1, surveyed{redisproto.FoundFields(), shows},
 		func(c position, count int) ([]string, uint64, error) {
 			cmd, _, err := runScript(ctx, s.server, redis.NewSliceCmd, redisproto.ScanTag(index, c.scan, count), false)
 			if err != nil {

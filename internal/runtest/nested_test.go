@@ -144,17 +144,11 @@ func TestGuardInsideAGuardLosesNoSettings(t *testing.T) {
 // Two parts of a program that make a store each, of one client and one prefix, have one store.
 func TestGuardInsideAGuardOnAnotherValueOfItsStore(t *testing.T) {
 	client := guardtest.RedisClient(t, miniredis.RunT(t).Addr())
-	h, seen := &guardtest.Counter{}, &guardtest.Events{}
-	outer := guardtest.NewGuard(t, guardtest.RedisStore(t, client))
-	inner := guardtest.NewGuard(t, guardtest.RedisStore(t, client), idempotency.WithObserver(seen.Observe))
-	s := guardtest.ServeRecorder(t, outer.Handler(inner.Handler(h)))
-	require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
-	require.True(t, s.Do(t, guardtest.Call{Key: "k"}).Replayed())
-	require.EqualValues(t, 1, h.Runs.Load())
-	require.Equal(t, []event.Kind{event.Nested}, seen.Kinds())
+	guardtest.RequireNested(t, guardtest.RedisStore(t, client), guardtest.RedisStore(t, client))
 
+	h, outer := &guardtest.Counter{}, guardtest.NewGuard(t, guardtest.RedisStore(t, client))
 	tier := guardtest.NewGuard(t, guardtest.RedisStore(t, client, idempotency.WithPrefix("tier:")))
-	s = guardtest.ServeRecorder(t, outer.Handler(tier.Handler(h)))
+	s := guardtest.ServeRecorder(t, outer.Handler(tier.Handler(h)))
 	require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "another"}).Status)
 	s = guardtest.ServeRecorder(t, tier.Handler(h))
 	require.True(t, s.Do(t, guardtest.Call{Key: "another"}).Replayed(), "a tier with a prefix of its own has a record of its own")

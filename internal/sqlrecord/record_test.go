@@ -79,16 +79,18 @@ var formClaim = store.Claim{
 func TestStoredFormOfARow(t *testing.T) {
 	t.Parallel()
 	const now = Moment(1_700_000_000_000_000)
+	var marks Marks // of all rows
 	of := func(name string, hold bool, change func(r *Row) error) formtest.Case {
 		c := formClaim
-		c.Hold = hold
+		c.Hold, c.HoldEnds = hold, name == "hold-ends"
 		r := New(c, now)
 		require.NoError(t, change(&r), name)
+		marks |= r.Marks
 		want, err := r.SeeAll(now.Later(time.Second))
 		require.NoError(t, err, name)
 		want.Answer = Full(want.Answer)
 		return formtest.Case{
-			Name: name, Text: true, Want: want,
+			Name: name, Text: true, Want: want, Of: &r,
 			Encode: func() []byte { return stored(&r) },
 			Decode: func(stored []byte) (any, error) {
 				var answer []byte
@@ -105,7 +107,7 @@ func TestStoredFormOfARow(t *testing.T) {
 	}
 	owner := formClaim.Owner
 	changed := func(_ bool, err error) error { return err }
-	formtest.Check(t, "row", Form,
+	cases := []formtest.Case{
 		of("claimed", true, func(r *Row) error {
 			require.NoError(t, changed(r.SaveStep(owner, "charge", []byte(`v{"id":1}`))))
 			return changed(r.SaveStep(owner, "mail", []byte("s")))
@@ -137,7 +139,14 @@ func TestStoredFormOfARow(t *testing.T) {
 			require.NoError(t, changed(r.Hold(owner, now)))
 			return changed(r.Resolve(r.seenAs(store.Held), store.Settlement{Note: []byte("by ada")}, now))
 		}),
-	)
+		of("hold-ends", true, func(*Row) error { return nil }),
+	}
+	cases[0].Unstored = []string{
+		"Row.Tags",                                                         // the stores have them in a table, with a form of its own
+		"Record.Blank", "Record.Lapsed", "Record.Mine", "Record.MayBeLost", // which only a Claim sets
+	}
+	require.Equal(t, knownMarks, marks, "each mark is set in one of the cases")
+	formtest.Check(t, "row", Form, cases...)
 }
 
 // A row of a later version is told from damage, whatever part of it says so.
@@ -161,15 +170,18 @@ func TestStoredFormOfACursor(t *testing.T) {
 	t.Parallel()
 	q := store.Query{Holding: true, States: []store.State{store.Held}, Label: "POST /charges"}
 	c := Cursor{Since: 1_700_000_000_000_000, Key: strings.Repeat("k", 43)}
-	formtest.Check(t, "cursor", 1, formtest.Case{
-		Name: "holding", Text: true, Want: c,
-		Encode: func() []byte { return []byte(c.text(&q) + "\n") },
-		Decode: func(stored []byte) (any, error) {
-			q := q
-			q.Cursor = strings.TrimSpace(string(stored))
-			return ParseCursor(&q)
-		},
-	})
+	of := func(name string, tag ...store.Tag) formtest.Case {
+		return formtest.Case{
+			Name: name, Text: true, Want: c,
+			Encode: func() []byte { return []byte(c.text(&q, tag...) + "\n") },
+			Decode: func(stored []byte) (any, error) {
+				q := q
+				q.Cursor = strings.TrimSpace(string(stored))
+				return ParseCursor(&q, tag...)
+			},
+		}
+	}
+	formtest.Check(t, "cursor", 1, of("holding"), of("tagged", store.Tag([]byte("order number 77."))))
 }
 
 func TestClaimDropsReplacedSteps(t *testing.T) {

@@ -314,3 +314,29 @@ func TestFieldsOfTheServiceAreNotThoseOfTheGateway(t *testing.T) {
 		}
 	})
 }
+
+// A service may announce as many trailers as the header of an answer has room for. A guard in front of the proxy to it
+// adds no time that grows with their square, to the first answer or to a replay: with such a loop, each took seconds.
+func TestReverseProxyToAServiceThatAnnouncesThousandsOfTrailers(t *testing.T) {
+	t.Parallel()
+	const n = 8_000
+	proxy := proxyTo(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for i := range n {
+			w.Header().Add("Trailer", fmt.Sprint("X-", i))
+		}
+		w.WriteHeader(http.StatusCreated)
+		w.Header().Set("X-0", "1") // a client of HTTP/1.1 reads 4 KiB of them
+	}))
+	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore())
+	took := func(h http.Handler, key string) time.Duration {
+		start := time.Now()
+		got := guardtest.ServeHTTP1(t, h).Do(t, guardtest.Call{Key: key})
+		require.Equal(t, http.StatusCreated, got.Status)
+		require.Equal(t, "1", got.Trailer.Get("X-0"))
+		return time.Since(start)
+	}
+	bare := took(proxy, "")
+	first := took(guard.Handler(proxy), "k")
+	t.Log(bare, first)
+	require.Less(t, first, 20*bare+2*time.Second)
+}

@@ -84,14 +84,19 @@ func (h *handlerTx) open() (release func(), err error) {
 
 // use is open, and begins the transaction if it has not begun.
 func (h *handlerTx) use(ctx context.Context) (tx pgx.Tx, release func(), err error) {
-	if release, err = h.open(); err != nil {
+	leave, err := h.open()
+	if err != nil {
 		return nil, nil, err
 	}
+	defer func() {
+		if tx == nil { // also if the driver, or a tracer of the program, panics
+			leave()
+		}
+	}()
 	if tx, err = h.tx.begun(ctx); err != nil {
-		release()
 		return nil, nil, err
 	}
-	return tx, release, nil
+	return tx, leave, nil
 }
 
 // Conn begins, and so does LargeObjects: what is done with them must be in the transaction. If that

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -263,15 +264,21 @@ func TestRollbackBesideTheEndOfItsRun(t *testing.T) {
 	requireNoneLost(t, pool)
 }
 
-// A driver, or a tracer of the program, that panics in a rollback keeps no connection, and one commit goes on.
-func TestRollbackThatPanicsKeepsNoConnection(t *testing.T) {
+// A driver, or a tracer of the program, that panics in a transaction keeps no connection and no lock, and one commit
+// goes on.
+func TestStatementThatPanicsKeepsNoConnection(t *testing.T) {
 	t.Parallel()
+	guardtest.Each(t, map[string][]pgstore.Option{"rollback": {pgstore.WithOneCommit("")}, "begin": nil}, testStatementThatPanics)
+}
+
+func testStatementThatPanics(t *testing.T, with []pgstore.Option) {
+	statement := path.Base(t.Name())
 	var panics atomic.Bool
 	config, err := pgxpool.ParseConfig(pgtest.Shared(t).DSN)
 	require.NoError(t, err)
 	config.MaxConns = 4
 	config.ConnConfig.Tracer = beforeQuery(func(sql string) {
-		if strings.EqualFold(sql, "rollback") && panics.Load() {
+		if strings.HasPrefix(strings.ToLower(sql), statement) && panics.Load() {
 			panic("of a tracer")
 		}
 	})
@@ -282,12 +289,17 @@ func TestRollbackThatPanicsKeepsNoConnection(t *testing.T) {
 			pool.Close()
 		}
 	})
-	s, _ := newStore(t, pool, pgstore.WithOneCommit(""))
+	s, _ := newStore(t, pool, with...)
 	g := guardtest.NewGuard(t, s, idempotency.WithTransaction(true))
 	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if recover() != nil {
+				w.WriteHeader(http.StatusInternalServerError)
+			}
+		}()
 		tx, err := s.Begin(r.Context(), pgx.TxOptions{})
 		if err == nil {
-			_, err = tx.Exec(r.Context(), "SELECT 1")
+			_, err = tx.Prepare(r.Context(), "", "SELECT 1")
 		}
 		assert.NoError(t, err)
 		w.WriteHeader(http.StatusInternalServerError) // with the transaction open

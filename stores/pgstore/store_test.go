@@ -115,6 +115,7 @@ func TestStoresAreTheSame(t *testing.T) {
 	same := other(pool, table)
 	require.True(t, store.Same(s, same))
 	require.True(t, store.Same(s, other(pool, "public."+table)))
+	guardtest.RequireNested(t, s, same)
 	another, _ := newStore(t, pool)
 	require.False(t, store.Same(s, another))
 	require.False(t, store.Same(s, other(pgtest.Shared(t).Pool(t), table)))

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"example.com/idempotency/internal/formtest/rows"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/store"
 	"example.com/idempotency/stores/pgstore"
@@ -89,4 +90,20 @@ func TestSweepRemovesTags(t *testing.T) {
 	sweep(0)
 	requireLeft(2)
 	guardtest.RequireFound(t, s, store.Tag{1}, "stays")
+}
+
+func TestStoredFormOfTags(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Shared(t).Pool(t)
+	s, table := newStore(t, pool)
+	rows.CheckTags(t, s, func() [][3]string {
+		r, err := pool.Query(t.Context(), "SELECT ARRAY[encode(tag, 'hex'), record, encode(bound_to, 'hex')] FROM "+table+"_tags ORDER BY tag")
+		require.NoError(t, err)
+		all, err := pgx.CollectRows(r, pgx.RowTo[[3]string])
+		require.NoError(t, err)
+		return all
+	}, func(tag, record, boundTo string) error {
+		_, err := pool.Exec(t.Context(), "INSERT INTO "+table+"_tags VALUES (decode($1, 'hex'), $2, decode($3, 'hex'), 0)", tag, record, boundTo)
+		return err
+	})
 }

@@ -18,6 +18,16 @@ func (s *Store) SetPatience(d time.Duration) { s.patience = d }
 // SetJoinWithin sets how long a claim is a transaction that nobody has joined.
 func (s *Store) SetJoinWithin(d time.Duration) { s.joinWithin = d }
 
+// IsLocked reports whether a call has the open claim of a key.
+func (s *Store) IsLocked(key string) bool {
+	c, ok := s.opened.Load(key)
+	free := !ok || c.(*openClaim).mu.TryLock()
+	if ok && free {
+		c.(*openClaim).mu.Unlock()
+	}
+	return !free
+}
+
 // Reader returns the connections that read.
 func (s *Store) Reader() *sql.DB { return s.read }
 

@@ -36,3 +36,25 @@ func TestRowOfAnotherVersionIsLeftAlone(t *testing.T) {
 		return err
 	}, row)
 }
+
+func TestStoredFormOfTags(t *testing.T) {
+	t.Parallel()
+	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "records"))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	rows.CheckTags(t, s, func() (all [][3]string) {
+		r, err := s.read.QueryContext(t.Context(), "SELECT lower(hex(tag)), record, lower(hex(bound_to)) FROM idempotency_records_tags ORDER BY tag")
+		require.NoError(t, err)
+		defer func() { require.NoError(t, r.Close()) }()
+		for r.Next() {
+			var row [3]string
+			require.NoError(t, r.Scan(&row[0], &row[1], &row[2]))
+			all = append(all, row)
+		}
+		require.NoError(t, r.Err())
+		return all
+	}, func(tag, record, boundTo string) error {
+		_, err := s.write.ExecContext(t.Context(), "INSERT INTO idempotency_records_tags VALUES (unhex(?), ?, unhex(?))", tag, record, boundTo)
+		return err
+	})
+}

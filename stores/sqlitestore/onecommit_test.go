@@ -377,6 +377,7 @@ func TestOneCommitLosesItsKey(t *testing.T) {
 type faultyDriver struct {
 	driver.Driver
 	commits func(tx driver.Tx) error
+	execs   func(statement string) // before it, or nil
 }
 
 type faultyConn struct {
@@ -400,6 +401,13 @@ func (d *faultyDriver) Open(name string) (driver.Conn, error) {
 func (c *faultyConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
 	tx, err := c.sqliteConn.BeginTx(ctx, opts)
 	return faultyTx{tx, c.driver}, err
+}
+
+func (c *faultyConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	if c.driver.execs != nil {
+		c.driver.execs(query)
+	}
+	return c.sqliteConn.ExecContext(ctx, query, args)
 }
 
 func (t faultyTx) Commit() error { return t.driver.commits(t.Tx) }

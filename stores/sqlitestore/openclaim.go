@@ -151,6 +151,13 @@ func (c *openClaim) committed(err error) {
 	}
 }
 
+// lentCommitted is committed for the transaction that the handler has.
+func (c *openClaim) lentCommitted(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.committed(err)
+}
+
 // renew is a change that makes the claim a record, and nothing else.
 func (c *openClaim) renew(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
 	return r.Renew(c.row.Owner, now)
@@ -166,6 +173,27 @@ func (c *openClaim) isLate() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if c.change(ctx, c.renew) != nil {
+		c.end()
+	}
+}
+
+// lendOpen gives the handler of an owner the transaction that is its claim, which is nil if the claim is a record.
+func (s *Store) lendOpen(ctx context.Context, key string, o store.Owner) (c *openClaim, conn *sql.Conn, tx *sql.Tx, err error) {
+	found := s.openOf(key, o)
+	if found == nil {
+		return nil, nil, nil, nil
+	}
+	defer found.mu.Unlock()
+	if conn, tx, err = found.lend(ctx); tx != nil {
+		c = found
+	}
+	return c, conn, tx, err
+}
+
+// endOpen rolls back the open claim of an owner, if there is one.
+func (s *Store) endOpen(key string, o store.Owner) {
+	if c := s.openOf(key, o); c != nil {
+		defer c.mu.Unlock()
 		c.end()
 	}
 }

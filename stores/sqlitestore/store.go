@@ -192,10 +192,7 @@ func (s *Store) SameAs(other store.Store) bool {
 // Close closes the file. Calls that are under way may fail. It may be called more than once.
 func (s *Store) Close() error {
 	s.opened.Range(func(key, open any) bool {
-		if c := s.openOf(key.(string), open.(*openClaim).row.Owner); c != nil {
-			c.end()
-			c.mu.Unlock()
-		}
+		s.endOpen(key.(string), open.(*openClaim).row.Owner)
 		return true
 	})
 	s.watch.Close()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/store"
 	"example.com/idempotency/store/storetest"
 	"example.com/idempotency/stores/sqlitestore"
@@ -92,6 +93,7 @@ func TestStoresAreTheSame(t *testing.T) {
 	require.True(t, store.Same(s, open(t, path)))
 	require.True(t, store.Same(s, open(t, link)))
 	require.False(t, store.Same(s, open(t, filepath.Join(dir, "another.db"))))
+	guardtest.RequireNested(t, s, open(t, link))
 }
 
 // A cursor comes from outside: out of the address of a page of a console, for example. A store goes on

@@ -99,30 +99,27 @@ func (s *Store) begin(ctx context.Context, op *idempotency.Operation, key string
 		if err := s.inPlace(); err != nil {
 			return err
 		}
-		if c := s.openOf(key, o); c != nil {
-			t.conn, t.tx, err = c.lend(ctx)
-			c.mu.Unlock()
-			if err != nil {
-				return err
-			}
-			if t.tx != nil {
-				t.whole = c
-			}
+		if t.whole, t.conn, t.tx, err = s.lendOpen(ctx, key, o); err != nil {
+			return err
 		}
 		if t.tx == nil {
 			if t.conn, t.tx, err = s.seize(ctx); err != nil {
 				return err
 			}
 		}
+		begun := false
+		defer func() {
+			if !begun { // also if the driver panics: everybody waits for the writer
+				t.end()
+			}
+		}()
 		if err = t.fate.watch(t.conn); err == nil {
 			err = ctx.Err()
 		}
 		if err == nil && t.whole != nil {
 			_, err = t.tx.ExecContext(ctx, "SAVEPOINT "+claimed)
 		}
-		if err != nil {
-			t.end()
-		}
+		begun = err == nil
 		return err
 	})
 	if err == nil {
@@ -363,9 +360,7 @@ func isRolledBack(err error) bool {
 func (t *joinedTx) commit() error {
 	err := t.tx.Commit()
 	if t.whole != nil {
-		t.whole.mu.Lock()
-		t.whole.committed(err)
-		t.whole.mu.Unlock()
+		t.whole.lentCommitted(err)
 	}
 	if isRolledBack(err) {
 		return &store.RolledBackError{Retry: true, Err: err}

@@ -136,6 +136,7 @@ var states = map[string]struct {
 		p.reads(t, p.other, versions.Call{Op: "resolve", Final: true, Body: "resolved"})
 		p.agree(t, "a", "b")
 		require.Equal(t, "resolved", p.request(t, p.maker, "answer", "a").Body)
+		require.Len(t, p.do(t, p.maker, versions.Call{Op: "look"}).Look.Decisions, 1)
 	}},
 	"held, and resolved as not executed": {"hold", func(t *testing.T, p pair) {
 		require.True(t, p.request(t, p.maker, "fail", "a").Ran)
@@ -203,6 +204,58 @@ var states = map[string]struct {
 		require.Len(t, names, 2)
 		require.Equal(t, p.do(t, p.maker, versions.Call{Op: "intentions", Path: path}).Names, names)
 	}},
+}
+
+// taggedStates are those of records with tags, and what is left of those that were forgotten. They are tried where both
+// versions know of that.
+var taggedStates = map[string]func(t *testing.T, p pair){
+	"found": func(t *testing.T, p pair) {
+		require.Equal(t, 201, p.request(t, p.maker, "answer", "a").Status)
+		p.find(t, 2)
+		p.agree(t, "a", "b")
+	},
+	"found, and bound anew": func(t *testing.T, p pair) {
+		require.True(t, p.request(t, p.maker, "refuse", "a").Ran)
+		p.find(t, 2)
+		require.True(t, p.request(t, p.other, "answer", "a").Ran)
+		p.find(t, 2)
+	},
+	"erased": func(t *testing.T, p pair) {
+		require.Equal(t, 201, p.request(t, p.maker, "answer", "a").Status)
+		erased := p.reads(t, p.other, versions.Call{Op: "erase"})
+		require.Equal(t, []string{"{Completed:1 Unanswered:0 Held:0 InFlight:0 HeldLeft:0 Changed:0}"}, erased.Names)
+		p.find(t, 0)
+		p.remember(t)
+	},
+	"forgotten, with a tombstone": func(t *testing.T, p pair) {
+		require.Equal(t, 201, p.request(t, p.maker, "answer", "a").Status)
+		p.reads(t, p.maker, versions.Call{Op: "forget"})
+		p.find(t, 0)
+		p.remember(t)
+		require.True(t, p.request(t, p.other, "answer", "b").Ran)
+		p.reads(t, p.other, versions.Call{Op: "forget"})
+		p.remember(t)
+	},
+}
+
+// find lets both look for the record by its reference and by its scope.
+func (p pair) find(t *testing.T, n int) {
+	t.Helper()
+	c := versions.Call{Op: "find"}
+	other, maker := p.reads(t, p.other, c), p.reads(t, p.maker, c)
+	require.Len(t, other.Names, n)
+	require.Equal(t, maker, other)
+}
+
+// remember lets both look for what is left of a record that was forgotten.
+func (p pair) remember(t *testing.T) {
+	t.Helper()
+	c := p.of(versions.Call{Op: "look"})
+	other, maker := p.other.call(t, c), p.maker.call(t, c)
+	require.Equal(t, maker, other)
+	require.Contains(t, other.Error, "no such record")
+	require.Equal(t, "completed", other.Look.State)
+	require.NotEmpty(t, other.Look.Decisions)
 }
 
 // onlyKeys returns what both lists have.
@@ -322,5 +375,10 @@ func testSide(t *testing.T, maker, other, doomed *process) {
 	}
 	for name, state := range states {
 		each(name, state.policy, func(name string, p pair) { parallel(name, p, state.test) })
+	}
+	if maker.call(t, versions.Call{Op: "tags"}).Ran && other.call(t, versions.Call{Op: "tags"}).Ran {
+		for name, test := range taggedStates {
+			each(name, "found", func(name string, p pair) { parallel(name, p, test) })
+		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 var (
 	Stores   = []string{"redis", "postgres", "sqlite"}
 	Seals    = []string{"plain", "sealed"}
-	Policies = []string{"rerun", "hold", "rebind", "brief-rerun", "brief-hold"}
+	Policies = []string{"rerun", "hold", "rebind", "brief-rerun", "brief-hold", "found"}
 )
 
 // BriefLease is the lease of the policies whose name says so.
@@ -65,6 +65,8 @@ type Look struct {
 	Started           time.Time
 	// Named is the key that was found by the name of the record.
 	Named string
+	// Decisions are those about the record. With State, Route and Attempt they are what is left of one that was forgotten.
+	Decisions []string
 }
 
 // String shows what matters of a reply.

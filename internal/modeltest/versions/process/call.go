@@ -18,7 +18,7 @@ import (
 // call carries out one call.
 func (p *process) call(ctx context.Context, c *versions.Call) (r versions.Reply) {
 	g := p.guards[c.Guard]
-	key := idempotency.Key{Scope: idempotency.Shared, Value: c.Key}
+	key := idempotency.Key{Scope: scopeOf(c.Guard, c.Key), Value: c.Key}
 	var err error
 	switch c.Op {
 	case "request":
@@ -34,7 +34,7 @@ func (p *process) call(ctx context.Context, c *versions.Call) (r versions.Reply)
 	case "resolve":
 		var info idempotency.RecordInfo
 		if info, err = g.Lookup(ctx, key); err == nil {
-			res := idempotency.Resolution{Outcome: idempotency.NotExecuted}
+			res := idempotency.Resolution{Outcome: idempotency.NotExecuted, Decision: idempotency.Decision{Actor: "test", Reason: "asked"}}
 			if c.Final {
 				res.Outcome, res.Status, res.Body = idempotency.Final, 201, []byte(c.Body)
 			}
@@ -48,6 +48,12 @@ func (p *process) call(ctx context.Context, c *versions.Call) (r versions.Reply)
 		if info, err = g.Lookup(ctx, key); err == nil {
 			err = g.Forget(ctx, key, info.Seen(), idempotency.Decision{Actor: "test"})
 		}
+	case "tags": // are they known?
+		r.Ran = hasTags
+	case "find":
+		r.Names, err = find(ctx, g, key)
+	case "erase":
+		r.Names, err = erase(ctx, g, key)
 	case "list":
 		var page store.Page
 		page, err = g.store.(store.Lister).List(ctx, store.Query{Holding: true, Label: c.Label, Limit: 1, Cursor: c.Next})
@@ -76,13 +82,22 @@ func (p *process) call(ctx context.Context, c *versions.Call) (r versions.Reply)
 func look(ctx context.Context, g *guard, key idempotency.Key) (l versions.Look, err error) {
 	info, err := g.Lookup(ctx, key)
 	if err != nil {
-		return l, err
+		return tombstone(info), err
 	}
 	named, err := g.Lookup(ctx, idempotency.Key{Record: info.Record})
 	return versions.Look{
 		Key: info.Key.Value, State: info.State.String(), Route: info.Route, Attempt: info.Attempt, Status: info.Status,
 		Size: info.Size, Steps: stepsOf(info), Runs: len(info.Runs), Started: info.Started, Named: named.Key.Value,
+		Decisions: decisions(info),
 	}, err
+}
+
+// decisions tells of the decisions about a record.
+func decisions(info idempotency.RecordInfo) (all []string) {
+	for _, d := range info.Decisions {
+		all = append(all, fmt.Sprintf("%+v", d))
+	}
+	return all
 }
 
 // resume is idempotency.Resume. The earlier commit, with which this file is compiled too, may say NotExecuted for it.

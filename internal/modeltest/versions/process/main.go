@@ -11,7 +11,9 @@ import (
 	"flag"
 	"fmt"
 	"log"
+	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -103,10 +105,15 @@ func (p *process) makeGuards(stores map[string]idempotency.Store) error {
 				case "rebind":
 					opts = append(opts, idempotency.WithRebinding(true))
 				}
+				scope := idempotency.SharedScope
+				if policy == "found" {
+					opts = append(opts, findable(st)...)
+					scope = func(r *http.Request) (string, error) { return scopeOf(label, r.Header.Get("Idempotency-Key")), nil }
+				}
 				if policy == "brief-hold" || policy == "brief-rerun" {
 					opts = append(opts, idempotency.WithLease(versions.BriefLease))
 				}
-				g, err := idempotency.New(st, idempotency.SharedScope, opts...)
+				g, err := idempotency.New(st, scope, opts...)
 				if err != nil {
 					return fmt.Errorf("%s: %w", label, err)
 				}
@@ -115,6 +122,14 @@ func (p *process) makeGuards(stores map[string]idempotency.Store) error {
 		}
 	}
 	return nil
+}
+
+// scopeOf is the scope of a key: one of its own, where the records of a scope are found.
+func scopeOf(guard, key string) string {
+	if strings.HasSuffix(guard, "/found") {
+		return "tenant " + key
+	}
+	return idempotency.Shared
 }
 
 // observe notes what is reported as damage, and not as the form of another version.
