@@ -108,6 +108,8 @@ func (rt *route) claim(r *http.Request, body *requestBody, id engine.Identity, d
 	case errors.Is(err, ErrCorrupt):
 		l.Observe(event.Event{Kind: event.Corrupt, Err: err})
 		d.refuse(problem.AnswerUnreadable)
+	case errors.Is(err, ErrShutdown):
+		d.refuse(problem.ShuttingDown)
 	case err != nil && c.FailsOpen(err):
 		l.Observe(event.Event{Kind: event.FailOpen, Err: err})
 		d.kind, d.body = failOpen, body.give()

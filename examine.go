@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/digest"
@@ -112,12 +111,13 @@ func (rt *route) passesNested(ctx context.Context, id intent.Key, method, label 
 		return false, nil
 	}
 	name := id.Name()
-	rules := op.Holder(rt.engine.Store(), name)
-	if rules == nil {
+	holder := op.Holder(rt.engine.Store(), name)
+	if holder == nil {
 		return false, nil
 	}
-	if lost := rt.set.lostIn(rules.Whole.(*settings)); lost != nil {
-		return false, fmt.Errorf("idempotency: a guard stands inside a guard on the same store that has other settings (%s), so its own do nothing: give each route one guard", strings.Join(lost, ", "))
+	if err := rt.set.rules.Whole.(*settings).within(holder.Rules().Whole.(*settings)); err != nil {
+		holder.Disturb()
+		return false, err
 	}
 	rt.set.rules.Reporter.Observe(ctx, event.Event{
 		Kind: event.Nested, Record: name, Scope: id.Scope, OperationID: op.IntentID(), Method: method, Route: label,

@@ -275,5 +275,6 @@ func (s settings) with(opts []Option) (*settings, error) {
 			return res.forEngine(recording), err
 		}
 	}
+	s.rules.Whole = &s
 	return &s, s.validate()
 }

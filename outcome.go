@@ -49,6 +49,9 @@ const (
 // problem. It is NotExecuted if it has an error status and its code says that the other guard had not looked at the key
 // yet, or has undone all that its run did. Otherwise it is Unknown: another run may be involved.
 //
+// What a handler passes on is taken for its own word: one that has had an effect besides must not answer with
+// the refusal of a service behind it, nor with one of the statuses above, or says so with [Operation.SetOutcome].
+//
 // A guard without WithOutcome takes NotExecuted for Unknown if the run has begun a [Step], or
 // has found one that an earlier attempt recorded: the step may have had an effect.
 func DefaultOutcome(status int, h http.Header) Outcome {

@@ -28,7 +28,6 @@ func newRouteBeside(st Store, scope ScopeFunc, set *settings) *route {
 	_, local := st.(*MemoryStore)
 	c := &common{scope: scope, sharedScope: scope != nil && sameFunc(scope, SharedScope)}
 	c.bodies.New = func() any { return new(bodyBuffer) }
-	set.rules.Whole = set
 	return &route{engine.New(st, local, set.waitingBytes, &set.rules), set, c}
 }
 
@@ -46,7 +45,6 @@ type common struct {
 
 // with returns the route of a guard with other settings.
 func (rt *route) with(set *settings) *route {
-	set.rules.Whole = set
 	return &route{rt.engine.With(&set.rules), set, rt.common}
 }
 

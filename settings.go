@@ -165,10 +165,10 @@ func (s *settings) routeOf(r *http.Request) string {
 	return cmp.Or(s.rules.Route, r.Pattern)
 }
 
-// lostIn names the settings that do nothing where the guard stands inside a run of another's. Those by which it
+// within returns an error if settings do nothing where the guard stands inside a run of another's. Those by which it
 // finds that run or reports are not lost, nor what it demands of a request that the other has accepted.
-func (s *settings) lostIn(outer *settings) []string {
-	return differ.Fields(*s, *outer, "required", "methods", "header", "keyFunc", "strictKeys", "looksOn", "waitingBytes", "maxRequestBody",
+func (s *settings) within(outer *settings) error {
+	return differ.Check(s, outer, "required", "methods", "header", "keyFunc", "strictKeys", "looksOn", "waitingBytes", "maxRequestBody",
 		"Route", "Trace", "Calls", "Reporter", "Whole", "recording", "Hold", "MaxAttempts", "OutcomeChosen", "Resolver")
 }
 

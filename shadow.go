@@ -122,21 +122,23 @@ func cast(ctx context.Context, live, looks *route, method, route string) *shadow
 // shadowKey is that of the shadow in the context of what it stands beside.
 type shadowKey struct{}
 
-// isNested reports whether a run around this one would hold the key.
-func (s *shadow) isNested(k intent.Key) bool {
-	for o := s.outer; o != nil; o = o.outer {
-		if o.watched && o.live.common == s.live.common && o.id == k {
-			return true
+// within returns the shadow around this one whose run would hold the key, or nil.
+func (s *shadow) within(k intent.Key) *shadow {
+	for o := s.outer; ; o = o.outer {
+		if o == nil || o.watched && o.live.common == s.live.common && o.id == k {
+			return o
 		}
 	}
-	return false
 }
 
 // watch asks the store, in the background, what becomes of the key, until the answer is known.
 func (s *shadow) watch(k intent.Key, payload []byte) {
 	s.scope = k.Scope
-	if s.isNested(k) {
+	if o := s.within(k); o != nil {
 		s.report.event = event.Event{Kind: event.Nested}
+		if s.err = s.live.set.within(o.live.set); s.err != nil {
+			s.code = problem.Misplaced
+		}
 		return
 	}
 	s.watched, s.id = true, k

@@ -85,7 +85,6 @@ func newImporter(t *testing.T) types.Importer {
 }
 
 func TestCodeOfThePagesCompiles(t *testing.T) {
-	t.Parallel()
 	imports := newImporter(t)
 	blocks := 0
 	for _, page := range everyPage(t) {
@@ -102,7 +101,6 @@ func TestCodeOfThePagesCompiles(t *testing.T) {
 
 // A page with a mistake is found, and one that leaves out what the reader has is not.
 func TestMistakesOfAPageAreFound(t *testing.T) {
-	t.Parallel()
 	imports := newImporter(t)
 	for code, want := range map[string]string{
 		"guard, err := idempotency.New(yours, tenant, idempotency.WithTTL(time.Hour))": "",

@@ -26,7 +26,6 @@ import (
 const root = ".."
 
 func TestProductionShowsTheQuickStart(t *testing.T) {
-	t.Parallel()
 	page, program := read(t, "docs/tutorials/production.md"), read(t, "examples/quickstart/main.go")
 	_, start, ok := strings.Cut(program, "\nfunc main() {")
 	require.True(t, ok)
@@ -38,7 +37,6 @@ func TestProductionShowsTheQuickStart(t *testing.T) {
 // The package documentation states the guarantee in the words of the README, and more of it. The order of a shutdown, and how long a key is held, have the same words wherever
 // they are explained.
 func TestGuaranteeIsStatedInTheSameWords(t *testing.T) {
-	t.Parallel()
 	readme, doc := read(t, "README.md"), plainWords(read(t, "doc.go"))
 	promises := regexp.MustCompile(`(?m)^\d\. (\*\*.*)\.$`).FindAllStringSubmatch(between(t, readme, "## What it promises", "\n## "), -1)
 	require.Len(t, promises, 4)
@@ -64,7 +62,6 @@ func TestGuaranteeIsStatedInTheSameWords(t *testing.T) {
 // A shutdown is shown with the same function wherever it is shown, and done with it wherever
 // an example listens.
 func TestShutdownIsShownInOneWay(t *testing.T) {
-	t.Parallel()
 	shown := "func shutdown(" + between(t, read(t, "example_shutdown_test.go"), "\nfunc shutdown(", "\n}\n") + "\n}\n"
 	require.Contains(t, strings.ReplaceAll(read(t, "doc.go"), "\n//\t", "\n"), shown)
 	for _, page := range []string{"docs/tutorials/production.md", "docs/how-to/shutdown.md"} {
@@ -87,7 +84,6 @@ func TestShutdownIsShownInOneWay(t *testing.T) {
 
 // The code of the runbook is compiled and run, and its log lines are those of the code.
 func TestRunbookShowsWhatWorks(t *testing.T) {
-	t.Parallel()
 	runbook, examples, events := read(t, "docs/reference/runbook.md"), read(t, "example_runbook_test.go"), read(t, "internal/engine/report/line.go")
 	blocks := regexp.MustCompile("(?s)```go[^\n]*\n(.*?)```").FindAllStringSubmatch(runbook, -1)
 	require.Len(t, blocks, 3)
@@ -105,7 +101,6 @@ func TestRunbookShowsWhatWorks(t *testing.T) {
 
 // The programs of the pages about SQL stores are those of examples that are compiled and run.
 func TestPostgresPageShowsWhatWorks(t *testing.T) {
-	t.Parallel()
 	indent := regexp.MustCompile(`(?m)^\t+`)
 	var sources strings.Builder
 	for _, file := range []string{"stores/pgstore/example_test.go", "stores/sqlitestore/example_test.go", "examples/orders/main.go"} {
@@ -126,7 +121,6 @@ func TestPostgresPageShowsWhatWorks(t *testing.T) {
 
 // The code of the pages about webhooks is compiled and run, and their table is the data.
 func TestWebhooksShowsWhatWorks(t *testing.T) {
-	t.Parallel()
 	page := read(t, "docs/how-to/webhooks.md") + read(t, "docs/how-to/webhook-inbox.md") + read(t, "docs/reference/webhook-senders.md")
 	var sources strings.Builder
 	for _, file := range []string{"webhook/example_test.go", "examples/webhook/receiver.go", "examples/webhook/worker.go", "examples/webhook/database.go"} {
@@ -149,7 +143,6 @@ func TestWebhooksShowsWhatWorks(t *testing.T) {
 
 // The glossary has each word that code, logs and metrics have for a state, an outcome or an ability.
 func TestGlossaryHasTheWordsOfTheCode(t *testing.T) {
-	t.Parallel()
 	glossary := read(t, "docs/reference/glossary.md")
 	for state := store.Claimed; state <= store.Corrupt; state++ {
 		require.Contains(t, glossary, "\n| "+state.String()+" | State")
@@ -166,7 +159,6 @@ func TestGlossaryHasTheWordsOfTheCode(t *testing.T) {
 
 // Every test and benchmark that a page names exists.
 func TestNamedTestsExist(t *testing.T) {
-	t.Parallel()
 	var sources strings.Builder
 	err := fs.WalkDir(os.DirFS(root), ".", func(path string, _ fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(path, "_test.go") {
@@ -191,7 +183,6 @@ func TestNamedTestsExist(t *testing.T) {
 
 // Every relative link of a page leads to a file, and to a heading if it names one.
 func TestLinksLeadSomewhere(t *testing.T) {
-	t.Parallel()
 	code := regexp.MustCompile("(?s)```.*?```")
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	links := 0
@@ -249,7 +240,6 @@ func anchors(t *testing.T, page string) []string {
 // The map in CONTRIBUTING.md has a place for every source file of the root and of the engine, for
 // every package of the module and for nothing else.
 func TestMapIsComplete(t *testing.T) {
-	t.Parallel()
 	var names []string
 	for row := range strings.Lines(between(t, read(t, "CONTRIBUTING.md"), "\n## The map\n", "\n## ")) {
 		if place, _, ok := strings.Cut(strings.TrimPrefix(row, "| "), " | "); ok {
@@ -287,7 +277,6 @@ func TestMapIsComplete(t *testing.T) {
 // Every file that CONTRIBUTING.md names exists, and so does every folder that one of its tables
 // names. In a table, a name may be short for what is in a folder named before it in the same row.
 func TestContributingNamesWhatIsThere(t *testing.T) {
-	t.Parallel()
 	name := regexp.MustCompile("`([\\w*-][\\w./*-]*)`")
 	file := regexp.MustCompile(`\.(go|lua|md|sh|txt)$`)
 	checked := 0

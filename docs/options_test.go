@@ -97,7 +97,6 @@ var questions = []question{
 
 // The page of options has every option, as its doc comment explains it.
 func TestOptionsPage(t *testing.T) {
-	t.Parallel()
 	var b strings.Builder
 	b.WriteString("# Options\n\nFor those who configure a guard, a store or a client. At the end, you know which option answers your question, " +
 		"and what holds without it. `go test ./docs -run Options -write` writes this page from the doc comments.\n")

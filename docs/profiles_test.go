@@ -32,7 +32,6 @@ var meanings = map[profile.Meaning]string{
 
 // The page of profiles has all that each profile says, and the comment of its function.
 func TestProfilesPage(t *testing.T) {
-	t.Parallel()
 	var b strings.Builder
 	b.WriteString("# Profiles of servers\n\nFor authors of clients. At the end, you know what the client takes from the answers of a server, " +
 		"and what to change in a copy. `go test ./docs -run Profiles -write` writes this page from package `client/profile`.\n\n" +

@@ -26,7 +26,6 @@ var shelfRules = map[string]func(page, text string) int{
 }
 
 func TestPagesKeepTheRulesOfTheShelves(t *testing.T) {
-	t.Parallel()
 	for page, text := range shelfPages(t) {
 		for name, excess := range shelfRules {
 			if n := excess(page, text); n > 0 {
@@ -38,7 +37,6 @@ func TestPagesKeepTheRulesOfTheShelves(t *testing.T) {
 
 // Every page stands on a shelf, and the index has it under its title.
 func TestEveryPageIsOnAShelf(t *testing.T) {
-	t.Parallel()
 	index := read(t, "docs/README.md")
 	for page := range shelfPages(t) {
 		if page != "README.md" {
@@ -49,7 +47,6 @@ func TestEveryPageIsOnAShelf(t *testing.T) {
 }
 
 func TestBrokenRulesOfTheShelvesAreSeen(t *testing.T) {
-	t.Parallel()
 	long := strings.Repeat("word ", 26)
 	require.Equal(t, 1, noOpening("how-to/a.md", "# A\n\nThis page is about A.\n"))
 	require.Equal(t, 0, noOpening("how-to/a.md", "# A\n\nFor operators. At the end, A stands.\n"))

@@ -37,14 +37,12 @@ var codes = map[problem.Code]int{
 }
 
 func TestCodesAreInOrder(t *testing.T) {
-	t.Parallel()
 	got := problem.Codes()
 	require.True(t, slices.IsSortedFunc(got, func(a, b problem.Code) int { return problem.New(a).Status - problem.New(b).Status }))
 	require.ElementsMatch(t, slices.Collect(maps.Keys(codes)), got)
 }
 
 func TestEachCodeHasADocument(t *testing.T) {
-	t.Parallel()
 	for code, status := range codes {
 		require.True(t, code.Known(), code)
 		require.True(t, token.Is(string(code)), "%s is the value of a header field", code)
@@ -59,7 +57,6 @@ func TestEachCodeHasADocument(t *testing.T) {
 }
 
 func TestOtherCodesAreNotKnown(t *testing.T) {
-	t.Parallel()
 	for _, code := range []problem.Code{"", "sold-out"} {
 		require.False(t, code.Known())
 		require.False(t, code.Retryable())

@@ -10,7 +10,6 @@ import (
 
 // Whoever counts records counts those of keys, and writes to no slice of the store.
 func TestOfKeysLeavesOutTheLibrarysOwn(t *testing.T) {
-	t.Parallel()
 	entries := []store.Entry{{Key: ".birth"}, {Key: "A"}, {Key: "."}, {Key: "-B"}, {Key: "_C"}}
 	page := store.Page{Entries: entries, Next: "on"}
 	require.Equal(t, store.Page{Entries: []store.Entry{{Key: "A"}, {Key: "-B"}, {Key: "_C"}}, Next: "on"}, page.OfKeys())

@@ -62,7 +62,6 @@ func runWith(t *testing.T, a *api, p payer) (string, int) {
 }
 
 func TestOrderIsChargedOnce(t *testing.T) {
-	t.Parallel()
 	a := serve(t, 2)
 	for range 2 { // the program is run again
 		message, status := run(t, a, "order-1")
@@ -83,7 +82,6 @@ func TestOrderIsChargedOnce(t *testing.T) {
 }
 
 func TestDoubtIsReported(t *testing.T) {
-	t.Parallel()
 	a := serve(t, 4) // as often as the client tries
 	message, status := run(t, a, "order-1")
 	require.Contains(t, message, "unknown, run the same command again")
@@ -98,7 +96,6 @@ func TestDoubtIsReported(t *testing.T) {
 // A refusal is believed if the API says it. One from in front of it says nothing about what an earlier
 // process has done, and nor does a connection that cannot be made.
 func TestRefusalsAreReported(t *testing.T) {
-	t.Parallel()
 	a := serve(t, 0)
 	a.refusal = http.StatusUnprocessableEntity
 	message, status := run(t, a, "order-1")

@@ -48,10 +48,8 @@ func by(caller, path, key, body string) guardtest.Call {
 }
 
 func TestRetries(t *testing.T) {
-	t.Parallel()
 	for _, name := range programs {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			s := guardtest.StartProgram(t, exec.Command(filepath.Join(bin, name), "-addr", "127.0.0.1:0"))
 			runs := 0
 

@@ -16,7 +16,6 @@ import (
 
 // Routers of net/http handlers lose nothing behind a guard, which they take as it is.
 func TestRoutersTakeAGuardAsItIs(t *testing.T) {
-	t.Parallel()
 	for name, c := range map[string]struct {
 		route string
 		serve func(app *frametest.App, guard *idempotency.Guard) http.Handler
@@ -43,7 +42,6 @@ func TestRoutersTakeAGuardAsItIs(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			result := frametest.Run(t, frametest.Framework{
 				Serve: func(t testing.TB, app *frametest.App, guard *idempotency.Guard) string {
 					return frametest.ServeHTTP(t, frametest.Outside(app, c.serve(app, guard)))

@@ -26,7 +26,6 @@ func reference(t *testing.T, key, nonce, message, bound []byte) []byte {
 
 // The form has no number. Another one derives other IDs from the keys, and so is sealed with an unknown key.
 func TestStoredFormOfASealedMessage(t *testing.T) {
-	t.Parallel()
 	s, message, bound := newSealer(t, 1), []byte("message"), []byte("bound")
 	formtest.Check(t, "aesgcm", 1, formtest.Case{
 		Name:   "message",

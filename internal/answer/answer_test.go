@@ -11,7 +11,6 @@ import (
 )
 
 func TestLocationOfAnAnswerThatIsNotKeptIsBounded(t *testing.T) {
-	t.Parallel()
 	for length, kept := range map[int]bool{10: true, 2000: true, 2048: false, 3000: false} {
 		a := answer.NotKept(http.StatusCreated, []string{strings.Repeat("x", length)})
 		require.Equal(t, kept, a.Location() != "", length)

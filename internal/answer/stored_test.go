@@ -37,7 +37,6 @@ func decode(b []byte, key string, fingerprint [32]byte) (answer.Answer, error) {
 }
 
 func TestStoredFormOfAnAnswer(t *testing.T) {
-	t.Parallel()
 	of := func(name string, a answer.Answer) formtest.Case {
 		return formtest.Case{
 			Name: name, Encode: func() []byte { return a.Encode(storedKey, storedFingerprint) },
@@ -91,7 +90,6 @@ func randomAnswer(r *rand.Rand) answer.Answer {
 }
 
 func TestAnswerSurvivesStorage(t *testing.T) {
-	t.Parallel()
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
 	for range 500 {
@@ -106,7 +104,6 @@ func TestAnswerSurvivesStorage(t *testing.T) {
 
 // The memory of fields is used again, and that of values never.
 func TestAnswersOfOneSpaceAreApart(t *testing.T) {
-	t.Parallel()
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
 	type sent struct{ want, got []string }
@@ -129,7 +126,6 @@ func TestAnswersOfOneSpaceAreApart(t *testing.T) {
 
 // Whatever part of a stored answer is lost or changed, Decode notices.
 func TestDamagedAnswerIsRefused(t *testing.T) {
-	t.Parallel()
 	a := answer.Answer{
 		Kind: answer.KindKept, Status: http.StatusCreated,
 		Header:  []answer.Field{{"Location", []string{"/charges/1"}}, {"Vary", []string{"Accept", "Origin"}}},
@@ -167,7 +163,6 @@ func TestDamagedAnswerIsRefused(t *testing.T) {
 
 // Bytes that were not altered, and are not of this form, were stored in another one.
 func TestWellSummedNonsenseIsRefused(t *testing.T) {
-	t.Parallel()
 	const head = "\x01\x01\x00\xc9\x03key0123456789abcdefghijklmnopqrstuv"
 	for name, stored := range map[string]string{
 		"kind 0":                "\x01\x00" + head[2:] + "\x03\x00\x00\x00\x00",

@@ -91,7 +91,6 @@ func post(t *testing.T, c *http.Client, url string, body io.Reader) (int, error)
 
 // A RoundTripper below the transport that retries sends all of its tries with one key.
 func TestOneKeyAboveRetryingRoundTrippers(t *testing.T) {
-	t.Parallel()
 	retryable := func(t *testing.T) http.RoundTripper {
 		c := retryablehttp.NewClient()
 		c.HTTPClient.Transport = newBase(t)
@@ -108,7 +107,6 @@ func TestOneKeyAboveRetryingRoundTrippers(t *testing.T) {
 			"once":       func() io.Reader { return struct{ io.Reader }{strings.NewReader("body")} },
 		} {
 			t.Run(name+", "+bodyName, func(t *testing.T) {
-				t.Parallel()
 				// It retries and succeeds by itself.
 				s := newServer(t, 2)
 				status, err := post(t, newClient(t, base(t), client.WithAttempts(1)), s.url, body())
@@ -148,7 +146,6 @@ func requireOneKey(t *testing.T, s *server, requests int) {
 
 // A TwoStepCircuitBreaker of gobreaker fits as it is.
 func TestGobreaker(t *testing.T) {
-	t.Parallel()
 	breaker := gobreaker.NewTwoStepCircuitBreaker[any](gobreaker.Settings{
 		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= 3 },
 		Timeout:     time.Hour,

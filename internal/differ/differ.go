@@ -2,15 +2,27 @@
 package differ
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
+	"strings"
+	"unsafe"
 )
 
-// Fields returns the names of the fields in which two values of one struct type differ, without those that
-// are ignored. A field called rules stands for its own fields. Functions are equal if they are the same code,
-// whatever they close over; pointers if they are one.
+// Check returns an error that names the fields of [Fields], if there are some.
+func Check(a, b any, ignored ...string) error {
+	lost := Fields(a, b, ignored...)
+	if lost == nil {
+		return nil
+	}
+	return fmt.Errorf("idempotency: a guard stands inside a guard on the same store that has other settings (%s), so its own do nothing: give each route one guard", strings.Join(lost, ", "))
+}
+
+// Fields returns the names of the fields in which two structs of one type differ, given pointers to them, without
+// those that are ignored. A field called rules stands for its own fields. Functions are equal if they are one value:
+// two closures of the same code are not, and pointers only if they are one.
 func Fields(a, b any, ignored ...string) []string {
-	return fields(reflect.ValueOf(a), reflect.ValueOf(b), ignored)
+	return fields(reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem(), ignored)
 }
 
 func fields(a, b reflect.Value, ignored []string) (differ []string) {
@@ -26,10 +38,19 @@ func fields(a, b reflect.Value, ignored []string) (differ []string) {
 	return differ
 }
 
+// value returns what tells a function from others: the closure, of which there may be many with one code. That in an
+// interface has no place of its own, and is no setting.
+func value(f reflect.Value) uintptr {
+	if !f.CanAddr() {
+		return f.Pointer()
+	}
+	return *(*uintptr)(unsafe.Pointer(f.UnsafeAddr())) // a function value is a pointer to its closure
+}
+
 func equal(a, b reflect.Value) bool {
 	switch a.Kind() {
 	case reflect.Func:
-		return a.Pointer() == b.Pointer()
+		return value(a) == value(b)
 	case reflect.Interface:
 		if a.IsNil() || b.IsNil() {
 			return a.IsNil() == b.IsNil()

@@ -49,6 +49,9 @@ func (c *Claiming) Claim(rec *store.Record, now time.Time) (err error) {
 	}
 	if err == nil && rules.Resolver != nil && rec.State == store.Held && rec.Fingerprint == l.claim.Fingerprint &&
 		resolveHeld(c.Client, &l.Access, l.Observe) {
+		if l.core.work.Closing() { // meanwhile: nothing begins any more
+			return ErrShutdown
+		}
 		err = c.ask(rec, time.Now(), false)
 	}
 	if err == nil && rec.Mine {

@@ -104,6 +104,8 @@ func (j *job) do(ctx context.Context, what Job, into any) (Result, error) {
 	err := c.claimOnce(&rec, now)
 	j.waited = c.Waited
 	switch {
+	case errors.Is(err, ErrShutdown):
+		return Result{}, j.refuse(problem.ShuttingDown, store.Record{}, ErrShutdown)
 	case err != nil && c.FailsOpen(err):
 		j.Lease.Observe(event.Event{Kind: event.FailOpen, Err: err})
 		return Result{Attempt: 1}, j.runUnprotected(ctx, into)

@@ -13,7 +13,6 @@ import (
 
 // The first byte is the version of a step, and its kind.
 func TestStoredFormOfAStep(t *testing.T) {
-	t.Parallel()
 	var plain seal.Seals
 	of := func(name string, value any, permanent error, want string) formtest.Case {
 		return formtest.Case{

@@ -18,7 +18,6 @@ import (
 // The timer of the renewals fires, and before it gets to run its lease is found again and
 // ended. It must not renew what its renewer is lent to next, or to nobody.
 func TestRenewalThatHasJustFiredIsOfThePast(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := engineOn(memory.New(memory.Config{}))
 		for n := range 3000 { // who is first is for the scheduler to say
@@ -38,7 +37,6 @@ func TestRenewalThatHasJustFiredIsOfThePast(t *testing.T) {
 // A renewal is under way when the claim is lost, and found again by a new one. That the old
 // claim was refused says nothing of the new one.
 func TestRefusalOfAnEarlierRenewalIsOfThePast(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		st := &slowRenewals{memory.New(memory.Config{}), make(chan error)}
 		e := engineOn(st)
@@ -82,7 +80,6 @@ func accessOf(t *testing.T, value string) Access {
 // A value of the request is found without the context that ends with the run, which few look at. What has ended the
 // run is not taken for what has ended the request.
 func TestValuesOfARunContext(t *testing.T) {
-	t.Parallel()
 	type key struct{}
 	parent, hangUp := context.WithCancelCause(context.WithValue(t.Context(), key{}, "value"))
 	hangUp(errors.New("the client is gone"))

@@ -66,16 +66,23 @@ func (o *Operation) ReportOnce(kind event.Kind, err error, pattern, path string)
 // resumes reports whether an earlier attempt may have begun the steps of this one.
 func (o *Operation) resumes() bool { return o.Attempt() > 1 && !o.lease.blank }
 
-// Holder returns the rules of the run that holds the record of that name in the store: o, or a run that it runs in.
-// It is nil if there is none. A run that has ended holds nothing, although its context may live on.
-func (o *Operation) Holder(st store.Store, name string) *Rules {
+// Holder returns the run that holds the record of that name in the store: o, or a run that it runs in. It is nil if there
+// is none. A run that has ended holds nothing, although its context may live on.
+func (o *Operation) Holder(st store.Store, name string) *Operation {
 	for ; o != nil; o = o.outer {
 		if o.lease.Name == name && store.Same(o.lease.core.store, st) && !o.progress.hasEnded() {
-			return o.lease.rules
+			return o
 		}
 	}
 	return nil
 }
+
+// Rules returns those of the run.
+func (o *Operation) Rules() *Rules { return o.lease.rules }
+
+// Disturb says that something in the run has been refused which the handler did not expect, perhaps after an effect: an
+// answer that says that nothing was done does not count, as if a step had begun.
+func (o *Operation) Disturb() { o.progress.begin(&o.effects) }
 
 type operationKey struct{}
 

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"maps"
 	"time"
 
 	"example.com/idempotency/event"
@@ -19,7 +20,7 @@ func (s *settlement) takeBack(until time.Time) (Ending, error) {
 		return Ending{Fate: s.fate}, err
 	}
 	f := s.seen(&rec)
-	s.forgotten = s.lacksSteps(&rec)
+	s.compare(&rec)
 	next := rules.Settle.Of(s.facts() | f)
 	if next.Move == rules.Yield || f == rules.MineAfter {
 		s.reportOvertaken()
@@ -35,7 +36,7 @@ func (s *settlement) takeBack(until time.Time) (Ending, error) {
 	case rules.Retreat:
 		s.verdict = Verdict{Left: rules.Undone, once: s.verdict.once}
 	case rules.Detain:
-		s.verdict = Verdict{Left: rules.Held, once: s.verdict.once}
+		s.verdict = Verdict{Left: rules.Held}
 		s.detained = &store.Record{Attempt: rec.Attempt, Owner: s.owner, Notes: store.AppendNote(nil, s.lease.claim.Note)}
 	case rules.Withdraw:
 		s.verdict.Release.Unused = !s.verdict.Release.Unbind
@@ -49,14 +50,12 @@ func (s *settlement) takeBack(until time.Time) (Ending, error) {
 	return Ending{Fate: s.fate}, err
 }
 
-// lacksSteps reports whether a record does not have all steps of the run that must not be repeated.
-func (s *settlement) lacksSteps(rec *store.Record) bool {
-	for name := range s.verdict.once {
-		if rec.Steps[name] == nil {
-			return true
-		}
+// compare finds out which steps a record does not have that the run has made or found and that must not be repeated.
+func (s *settlement) compare(rec *store.Record) {
+	s.lacking = maps.Clone(s.verdict.once)
+	for name := range rec.Steps {
+		delete(s.lacking, name)
 	}
-	return false
 }
 
 // recall looks whether a record that refuses a call has the steps of a run which may have given its claim back. They say
@@ -66,7 +65,7 @@ func (s *settlement) recall(timeout time.Duration) error {
 		return nil
 	}
 	rec, err := s.lease.look(timeout)
-	s.forgotten = s.lacksSteps(&rec)
+	s.compare(&rec)
 	return err
 }
 
@@ -92,7 +91,7 @@ func (s *settlement) seen(rec *store.Record) rules.Settling {
 // reportLoss reports, unless the run has been told already, that the claim was lost. A
 // release that is repeated may be refused because the first one was executed.
 func (s *settlement) reportLoss() {
-	if s.lease.isLost() || s.verdict.doubt != nil || s.sent && !s.forgotten && !s.verdict.Lasts() {
+	if s.lease.isLost() || s.verdict.doubt != nil || s.sent && len(s.lacking) == 0 && !s.verdict.Lasts() {
 		return
 	}
 	s.lease.Observe(event.Event{Kind: event.LeaseLost, Outcome: s.verdict.Outcome(), Err: store.ErrNotOwner})

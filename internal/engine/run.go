@@ -142,13 +142,13 @@ func (u *Run) settle(t Task, v Verdict) (Verdict, Ending) {
 	if u.Lease.rules.Reporter.Heard() {
 		duration = time.Since(u.start)
 	}
-	v.once = u.op.progress.once()
 	var e Ending
 	done := false
 	owner := u.Lease.claim.Owner
 	if u.Lease.rules.Transaction {
 		v, done = u.endTransaction(t, v)
 	}
+	v.once = u.op.progress.once() // of whatever the end of the transaction has left to settle
 	if !done {
 		s := settlement{lease: u.Lease, verdict: v, owner: owner}
 		e = s.settle()

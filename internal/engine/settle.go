@@ -23,9 +23,11 @@ type settlement struct {
 	// displaced says that the claim was lost. Then a refusal looks at the record before each
 	// try: the claim may be ours again by a call whose reply was lost.
 	displaced bool
-	forgotten bool          // the record has lost a step that must not be repeated
-	detained  *store.Record // what is reported as held, once it is: the key of such a record
-	reported  bool          // that another run came in the way
+	// lacking are the steps of the verdict that the record does not have. What it has of a step is newer than what the
+	// run knows.
+	lacking  map[string][]byte
+	detained *store.Record // what is reported as held, once it is: the key of such a record
+	reported bool          // that another run came in the way
 	// unrecorded is why Complete failed in the last try, and nil if something else did.
 	unrecorded error
 	strikes    int  // failures of Complete in a row while the store answered another call
@@ -116,7 +118,7 @@ func (s *settlement) leaveToBackground(failures int, cause error) Ending {
 func (s *settlement) facts() rules.Settling {
 	f := rules.If(s.displaced, rules.Lost, rules.Ours) |
 		rules.If(s.verdict.doubt != nil, rules.CommitInDoubt, rules.CommitKnown) |
-		rules.If(s.forgotten, rules.MarksLost, rules.MarksKept) |
+		rules.If(len(s.lacking) > 0, rules.MarksLost, rules.MarksKept) |
 		rules.If(s.sent, rules.TriedBefore, rules.FirstTry) |
 		rules.If(s.fate == rules.Overtaken, rules.AlreadyOvertaken, rules.OnCourse)
 	switch {
@@ -167,7 +169,11 @@ func (s *settlement) displace() {
 func (s *settlement) conclude(timeout time.Duration) (err error) {
 	if s.verdict.Left != rules.Definite {
 		// A store that has gone back to a copy of itself has the claim, perhaps, and not what came after it.
-		for name, stored := range s.verdict.once {
+		say := s.verdict.once
+		if s.displaced {
+			say = s.lacking
+		}
+		for name, stored := range say {
 			if err := s.lease.saveStep(s.owner, name, stored, timeout); err != nil {
 				return err
 			}

@@ -61,6 +61,7 @@ func findStep[T any](ctx context.Context, op *Operation, codec Codec, r *stepRep
 	case recorded[0] == seal.StepStarted:
 		r.result = event.StepUncertain
 		op.uncertain.Store(true)
+		op.progress.may(name, op.lease.steps[name])
 		return none, false, fmt.Errorf("step %q: %w", name, ErrUncertain)
 	}
 	return none, false, op.progress.admit(ctx, name, recorded != nil)
@@ -100,11 +101,13 @@ func runStep[T any](ctx context.Context, op *Operation, fn func(ctx context.Cont
 	return decodeStep[T](t.Codec, name, stored[1:])
 }
 
-// recordStep counts and records what is known of a step, and remembers it if it is one that must not be repeated.
+// recordStep counts and records what is known of a step, and remembers it if it is one that must not be repeated: what
+// has become of the step also if the store may not have taken it, unless that is too large.
 func (o *Operation) recordStep(name string, value []byte, atMostOnce bool) error {
 	o.progress.charge(name, value)
 	stored, err := o.lease.recordStep(name, value)
-	if err == nil && atMostOnce {
+	known := err == nil || stored != nil && value[0] != seal.StepStarted && !errors.Is(err, store.ErrTooLarge)
+	if known && atMostOnce {
 		o.progress.may(name, stored)
 	}
 	return err

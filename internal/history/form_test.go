@@ -9,7 +9,6 @@ import (
 
 // The list is a part of a record, and changes with the version of that.
 func TestStoredFormOfTheNotes(t *testing.T) {
-	t.Parallel()
 	long := make([]byte, 200)
 	formtest.Check(t, "notes", 1, formtest.Case{
 		Name:   "notes",

@@ -26,7 +26,6 @@ func decided(list []byte) (all []string) {
 
 // Neither decisions nor runs push the others out, in whatever order they come.
 func TestTheLastDecisionsAreKeptBesideTheNotes(t *testing.T) {
-	t.Parallel()
 	var list []byte
 	var runs, decisions []string
 	for n := range 5 * MaxNotes {
@@ -56,7 +55,6 @@ func TestTheLastDecisionsAreKeptBesideTheNotes(t *testing.T) {
 
 // A version that knows of no decisions reads and appends as this did.
 func TestAnEarlierVersionSeesTheRunsOnly(t *testing.T) {
-	t.Parallel()
 	list := AppendDecision(nil, Append(nil, Append(nil, nil, []byte("a")), []byte("b")), []byte("by ada"))
 	require.Equal(t, []string{"a", "b"}, texts(list))
 	require.Equal(t, 2, Len(list))
@@ -65,7 +63,6 @@ func TestAnEarlierVersionSeesTheRunsOnly(t *testing.T) {
 }
 
 func TestTheLastNotesAreKept(t *testing.T) {
-	t.Parallel()
 	var list []byte
 	var want []string
 	for n := range 2 * MaxNotes {
@@ -88,7 +85,6 @@ func TestTheLastNotesAreKept(t *testing.T) {
 
 // Anybody may have written to a store. What cannot be read ends the list.
 func TestForeignListsAreReadAsFarAsTheyGo(t *testing.T) {
-	t.Parallel()
 	for list, want := range map[string][]string{
 		"":              nil,
 		"\x00":          nil,

@@ -318,10 +318,8 @@ func (s *modelStore) do(c call) reply {
 // histories, and misses such a bug once in 10^7. The 10,000 calls of a test of a real
 // store are as many as twenty histories.
 func TestTheCheckerSeesEveryBug(t *testing.T) {
-	t.Parallel()
 	for _, b := range bugs {
 		t.Run(b.name, func(t *testing.T) {
-			t.Parallel()
 			seed := newSeed(t)
 			rng := rand.New(rand.NewPCG(seed, 0))
 			for try := range 10 {
@@ -333,7 +331,6 @@ func TestTheCheckerSeesEveryBug(t *testing.T) {
 
 // The model explains the store without a bug. So what the checker sees is the bug.
 func TestTheCheckerAcceptsTheModel(t *testing.T) {
-	t.Parallel()
 	seed := newSeed(t)
 	require.False(t, caught(t, bug{}, rand.New(rand.NewPCG(seed, 0))), "SEED=%d", seed)
 }

@@ -24,7 +24,6 @@ import (
 // their records are moved into the past.
 
 func TestRedisServerFollowsTheModel(t *testing.T) {
-	t.Parallel()
 	server := redistest.Start(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr})
 	t.Cleanup(func() { _ = client.Close() })
@@ -40,7 +39,6 @@ func TestPostgresStoreFollowsTheModel(t *testing.T) {
 		opts []pgstore.Option
 	}{{name: "two_commits"}, {name: "one_commit", opts: []pgstore.Option{pgstore.WithOneCommit("")}}} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
 			pool, err := pgxpool.New(t.Context(), pgserver.Shared(t).DSN)
 			require.NoError(t, err)
 			t.Cleanup(pool.Close)

@@ -17,7 +17,6 @@ import (
 )
 
 func TestMemoryStoreFollowsTheModel(t *testing.T) {
-	t.Parallel()
 	for range 5 {
 		synctest.Test(t, func(t *testing.T) {
 			// All checks run in one bubble, and not with a *testing.T. In a bubble it has no
@@ -32,7 +31,6 @@ func TestMemoryStoreFollowsTheModel(t *testing.T) {
 }
 
 func TestRedisStoreFollowsTheModel(t *testing.T) {
-	t.Parallel()
 	server := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	t.Cleanup(func() { _ = client.Close() })

@@ -31,7 +31,6 @@ var everything = append([]string{"Claim: released", "SaveStep: ok", "Get: no suc
 
 // The callers meet in the store, with the real clock.
 func TestMemoryStoreIsLinearizable(t *testing.T) {
-	t.Parallel()
 	s := idempotency.NewMemoryStore()
 	setting{
 		clients: 8, calls: 10_000, lease: 2 * time.Millisecond,
@@ -42,7 +41,6 @@ func TestMemoryStoreIsLinearizable(t *testing.T) {
 
 // Calls are lost or come late, in a bubble where leases end to the nanosecond.
 func TestMemoryStoreIsLinearizableWhenCallsAreLost(t *testing.T) {
-	t.Parallel()
 	runInBubble(t, newSeed(t), 10_000, func() func(call) reply {
 		s := idempotency.NewMemoryStore()
 		return func(c call) reply { return perform(context.Background(), s, c) }

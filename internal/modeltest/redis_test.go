@@ -20,7 +20,6 @@ import (
 // The clock of miniredis moves only when a test moves it, so leases end to the millisecond,
 // however busy the machine is.
 func TestRedisStoreIsLinearizableOnMiniredis(t *testing.T) {
-	t.Parallel()
 	server := miniredis.RunT(t)
 	// The clock is between two moments, because clients move it while others make calls.
 	var begun, done atomic.Int64
@@ -41,17 +40,14 @@ func TestRedisStoreIsLinearizableOnMiniredis(t *testing.T) {
 
 // The clients share nothing but the server, like those of several processes.
 func TestRedisStoreIsLinearizable(t *testing.T) {
-	t.Parallel()
 	server := redistest.Start(t)
 	s := redisSetting(t, server.Addr, 8)
 	s.run(newSeed(t)).requireLinearizable(t, common...)
 }
 
 func TestRedisStoreIsLinearizableWhenCallsAreLost(t *testing.T) {
-	t.Parallel()
 	for name, retries := range map[string]int{"retries": 3, "no retries": -1} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			proxy := faultproxy.New(t, redistest.Start(t).Addr)
 			s := redisSetting(t, proxy.Addr(), 5, func(o *redis.Options) { o.MaxRetries = retries })
 			reliable := s.perform

@@ -133,12 +133,25 @@ func TestGuardInsideAGuardLosesNoSettings(t *testing.T) {
 		outer := guardtest.NewGuard(t, idempotency.NewMemoryStore())
 		s := guardtest.ServeRecorder(t, outer.Handler(outer.With(opt, idempotency.WithObserver(seen.Observe)).Handler(h)))
 		for range 2 {
-			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusInternalServerError, problem.Misplaced)
+			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.NoAnswer)
 		}
 		require.ErrorContains(t, seen.Errors()[0], "("+setting+")")
 		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{}).Status, "without a key there is no run")
 		require.EqualValues(t, 1, h.Runs.Load())
 	}
+}
+
+// A handler may have had its effect before it calls a guard that refuses so: that is not the end of a run which has done
+// nothing.
+func TestRefusalInTheMiddleOfARunDeniesNothing(t *testing.T) {
+	guardtest.OnEachRecovery(t, func(t *testing.T, recovery idempotency.Option, unknown guardtest.Fate) {
+		g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), recovery)
+		part := g.With(idempotency.WithTTL(time.Hour)).Handler(&guardtest.Counter{})
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) { part.ServeHTTP(w, r) }}
+		s := guardtest.ServeRecorder(t, g.Handler(h))
+		s.Do(t, guardtest.Call{Key: "k"})
+		guardtest.RequireFate(t, s, h, guardtest.Call{Key: "k"}, unknown)
+	})
 }
 
 // Two parts of a program that make a store each, of one client and one prefix, have one store.

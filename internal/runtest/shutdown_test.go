@@ -93,6 +93,29 @@ func TestShutdownGivesUpAtItsDeadline(t *testing.T) {
 	}
 }
 
+// Nothing begins after a shutdown has given up: a request whose resolver is still asked then is refused.
+func TestResolverOutlastsAShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, _ *http.Request, run int64) {
+			w.WriteHeader(http.StatusInternalServerError)
+		}}
+		g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold),
+			idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
+				time.Sleep(time.Second)
+				return idempotency.Resolution{Outcome: idempotency.Resume}, nil
+			}))
+		s := guardtest.ServeRecorder(t, g.Handler(h))
+		s.Do(t, guardtest.Call{Key: "k"})
+		got := s.Start(t, guardtest.Call{Key: "k"})
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		require.ErrorIs(t, g.Shutdown(ctx), context.DeadlineExceeded)
+		guardtest.RequireProblem(t, <-got, http.StatusServiceUnavailable, problem.ShuttingDown)
+		require.EqualValues(t, 1, h.Runs.Load())
+	})
+}
+
 // A run that the store fails to settle at the moment is given up too. Its client gets its
 // answer all the same.
 func TestShutdownGivesUpWhileAClientWaits(t *testing.T) {

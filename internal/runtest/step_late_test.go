@@ -119,6 +119,58 @@ func TestStepIsNotRepeatedByAStoreThatWentBack(t *testing.T) {
 	}
 }
 
+// The store has taken the result of a step and has not said so. The run knows it all the same.
+func TestStepWhoseReplyWasLostKeepsItsResult(t *testing.T) {
+	guardtest.Bubble(t, "", func(t *testing.T) {
+		st := guardtest.NewStepFaultStore()
+		st.On("step", guardtest.Between(2, 20, guardtest.LoseReply))
+		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			receipt, err := idempotency.Step(r.Context(), "mail", func(context.Context) (string, error) { return "receipt", nil }, idempotency.AtMostOnce())
+			if guardtest.Op(r.Context()).Attempt() == 1 {
+				st.Heal()
+				w.WriteHeader(http.StatusInternalServerError)
+			}
+			_, _ = fmt.Fprint(w, receipt, err)
+		})
+		s := guardtest.ServeRecorder(t, guardtest.NewGuard(t, st).Handler(h))
+		s.Do(t, guardtest.Call{Key: "k"})
+		time.Sleep(time.Minute)
+		require.Equal(t, "receipt<nil>", s.Do(t, guardtest.Call{Key: "k"}).Body)
+	})
+}
+
+// A run that comes back says of a step what it knows only where the record says nothing: somebody may have decided that
+// it is made again.
+func TestRunThatComesBackOverwritesNoStep(t *testing.T) {
+	guardtest.Bubble(t, "", func(t *testing.T) {
+		back, runs := make(chan struct{}), 0
+		cut := guardtest.NewStepFaultStore()
+		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			runs++
+			run := runs
+			receipt, err := idempotency.Step(r.Context(), "mail", func(context.Context) (int, error) { return run, nil }, idempotency.AtMostOnce())
+			if run == 1 {
+				cut.Fail(guardtest.Refuse)
+				<-back
+				cut.Heal()
+			}
+			if run < 3 {
+				w.WriteHeader(http.StatusInternalServerError)
+			}
+			_, _ = fmt.Fprint(w, receipt, err)
+		})
+		g := guardtest.NewGuard(t, cut.Behind)
+		first, next := guardtest.ServeRecorder(t, guardtest.NewGuard(t, cut).Handler(h)), guardtest.ServeRecorder(t, g.Handler(h))
+		first.Start(t, guardtest.Call{Key: "k"})
+		time.Sleep(time.Minute)
+		require.NoError(t, g.Forget(t.Context(), guardtest.HeldKey, guardtest.Seen(t, g), idempotency.Decision{}))
+		next.Do(t, guardtest.Call{Key: "k"})
+		close(back)
+		time.Sleep(time.Minute)
+		require.Equal(t, "2 <nil>", next.Do(t, guardtest.Call{Key: "k"}).Body)
+	})
+}
+
 // A step that waits for its turn, because others are in hand, does not begin when its run has ended meanwhile.
 func TestStepDoesNotGetItsTurnAfterItsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -33,7 +33,6 @@ import (
 // of those calls; and with each fault there is another version of the service, or a guard in front
 // of the guard. See [company].
 func TestFaultMatrix(t *testing.T) {
-	t.Parallel()
 	worlds := make([]atomic.Int64, len(companies))
 	t.Run("worlds", func(t *testing.T) {
 		for i, company := range companies {
@@ -43,7 +42,6 @@ func TestFaultMatrix(t *testing.T) {
 						continue
 					}
 					t.Run(fmt.Sprintf("%s %s under %s", c.name, company.name, recovery), func(t *testing.T) {
-						t.Parallel()
 						m := matrix{company, c, recovery, &worlds[i]}
 						m.explore(t)
 					})

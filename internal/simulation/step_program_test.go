@@ -27,7 +27,6 @@ import (
 // that processes do, retried by two clients, and checks what Step promises. SEED in the
 // environment repeats a run.
 func TestStepPrograms(t *testing.T) {
-	t.Parallel()
 	seed := rand.Uint64()
 	if s := os.Getenv("SEED"); s != "" {
 		var err error

@@ -44,10 +44,8 @@ func (a *Arena) room() (all, unwritten int) {
 // Against a map: values come and go in any order, with ends that differ much, and so do their
 // sizes. Whatever was handed out stays as it was.
 func TestArena(t *testing.T) {
-	t.Parallel()
 	for round := range uint64(8) {
 		t.Run(fmt.Sprint(round), func(t *testing.T) {
-			t.Parallel()
 			seed := rand.Uint64()
 			random := rand.New(rand.NewPCG(seed, round))
 			sizes := []int{1, 30, 300, 3000, MaxValue}[:1+random.IntN(5)]
@@ -127,7 +125,6 @@ func requireSmall(t *testing.T, a *Arena, model map[int32]value, seed uint64) {
 // One value that lives for long must not keep a block with a thousand that are gone, neither when
 // they go one by one later nor when all are gone before the block is full.
 func TestOneValueKeepsNoBlock(t *testing.T) {
-	t.Parallel()
 	for _, late := range []bool{false, true} {
 		const n = 20_000
 		values, records, value := Arena{}, make(table, n), make([]byte, 500)
@@ -152,7 +149,6 @@ func TestOneValueKeepsNoBlock(t *testing.T) {
 
 // Every shard of every store has an arena.
 func TestSmallArenaTakesLittle(t *testing.T) {
-	t.Parallel()
 	values, records := Arena{}, make(table, 10)
 	for i := range 10_000 { // ten values that change often
 		records.set(&values, int32(i%10), make([]byte, 200), nil)
@@ -163,7 +159,6 @@ func TestSmallArenaTakesLittle(t *testing.T) {
 
 // Most records have the same TTL. Then nothing has to move.
 func TestValuesThatDieInOrderDoNotMove(t *testing.T) {
-	t.Parallel()
 	const n, live = 20_000, 1000
 	values, records := Arena{}, make(table, n)
 	var before Ref
@@ -185,7 +180,6 @@ func TestValuesThatDieInOrderDoNotMove(t *testing.T) {
 
 // What moves is paid for by what has gone, or a call could take long for nothing.
 func TestFewBytesMove(t *testing.T) {
-	t.Parallel()
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
 	const n = 500

@@ -77,7 +77,6 @@ var formClaim = store.Claim{
 }
 
 func TestStoredFormOfARow(t *testing.T) {
-	t.Parallel()
 	const now = Moment(1_700_000_000_000_000)
 	var marks Marks // of all rows
 	of := func(name string, hold bool, change func(r *Row) error) formtest.Case {
@@ -151,7 +150,6 @@ func TestStoredFormOfARow(t *testing.T) {
 
 // A row of a later version is told from damage, whatever part of it says so.
 func TestRowOfAnotherVersionIsNotDamage(t *testing.T) {
-	t.Parallel()
 	for name, change := range map[string]func(r *Row){
 		"a version":     func(r *Row) { r.Marks |= 1 << formBits },
 		"the last one":  func(r *Row) { r.Marks |= -1 << 62 },
@@ -167,7 +165,6 @@ func TestRowOfAnotherVersionIsNotDamage(t *testing.T) {
 }
 
 func TestStoredFormOfACursor(t *testing.T) {
-	t.Parallel()
 	q := store.Query{Holding: true, States: []store.State{store.Held}, Label: "POST /charges"}
 	c := Cursor{Since: 1_700_000_000_000_000, Key: strings.Repeat("k", 43)}
 	of := func(name string, tag ...store.Tag) formtest.Case {
@@ -185,7 +182,6 @@ func TestStoredFormOfACursor(t *testing.T) {
 }
 
 func TestClaimDropsReplacedSteps(t *testing.T) {
-	t.Parallel()
 	claim := store.Claim{Owner: store.Owner{1}, Lease: time.Minute, Retention: time.Hour}
 	r := New(claim, 1)
 	for attempt := range byte(50) {
@@ -205,7 +201,6 @@ func TestClaimDropsReplacedSteps(t *testing.T) {
 
 // Whoever knows how a cursor is made can make one. It must name a place that a database can look for.
 func TestCursorOfAnImpossiblePlace(t *testing.T) {
-	t.Parallel()
 	good := Cursor{Since: 1, Key: strings.Repeat("k", 43)}
 	for name, c := range map[string]Cursor{
 		"a key":            good,
@@ -234,7 +229,6 @@ func TestCursorOfAnImpossiblePlace(t *testing.T) {
 
 // The Limit may change from page to page, and so may the order in which the states are named.
 func TestCursorOfAnotherQuery(t *testing.T) {
-	t.Parallel()
 	claimed, held := store.Claimed, store.Held
 	queries := []store.Query{
 		{},

@@ -43,6 +43,34 @@ func stepShop(t *testing.T, first func(w http.ResponseWriter, err error), opts .
 	return s, &stepped
 }
 
+// A step that must not be repeated is not, if the store loses the record under a run whose transaction then fails, or
+// cannot be committed: the key is held.
+func TestStepIsNotForgottenWithItsRecordAndItsTransaction(t *testing.T) {
+	for name, end := range map[string]func(w http.ResponseWriter){
+		"commits":   func(w http.ResponseWriter) { w.WriteHeader(http.StatusCreated) },
+		"too large": func(w http.ResponseWriter) { _, _ = w.Write(make([]byte, 3000)) },
+	} {
+		guardtest.Bubble(t, name, func(t *testing.T) {
+			mails := 0
+			s := newShop(t, nil)
+			s.runs.Handler = func(w http.ResponseWriter, r *http.Request, run int64) {
+				_, _ = idempotency.Step(r.Context(), "mail", func(context.Context) (int, error) { mails++; return 1, nil }, idempotency.AtMostOnce())
+				if run == 1 {
+					s.store.Replace(idempotency.NewMemoryStore())
+				}
+				_ = s.store.InTx(r.Context(), insert)
+				end(w)
+			}
+			for range 3 {
+				_, _ = s.Try(t.Context(), guardtest.Call{Key: guardtest.HeldKey.Value})
+				time.Sleep(time.Minute)
+			}
+			require.Equal(t, 1, mails)
+			require.Contains(t, s.events.Kinds(), event.Held)
+		})
+	}
+}
+
 // However the commit of a step fails, its row is there once in the end, and a run knows what it
 // can know.
 func TestStepAndRowAreThereTogether(t *testing.T) {

@@ -16,7 +16,6 @@ func woken(c <-chan struct{}) bool {
 }
 
 func TestRegistryWakesThoseWhoWait(t *testing.T) {
-	t.Parallel()
 	var r Registry
 	r.Wake("a") // nobody waits
 	r.WakeAll()
@@ -38,7 +37,6 @@ func TestRegistryWakesThoseWhoWait(t *testing.T) {
 
 // One who stops does not end the wait of another, and leaves nothing behind.
 func TestRegistryRemoves(t *testing.T) {
-	t.Parallel()
 	var r Registry
 	first, second := r.Add("a"), r.Add("a")
 	r.Remove("a", first)

@@ -13,7 +13,6 @@ import (
 // A subscription that nobody uses ends by itself, and the next watcher starts another.
 // The bubble sees to it that no goroutine stays.
 func TestSubscriptionRetires(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var s *Subscription
 		var runs int
@@ -54,7 +53,6 @@ func TestSubscriptionRetires(t *testing.T) {
 
 // Watch returns when the server listens and not before, and not at all if it cannot.
 func TestSubscriptionIsConfirmed(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		say := make(chan func())
 		refused := errors.New("refused")

@@ -191,7 +191,6 @@ func TestCallsOfRPCAreRefused(t *testing.T) {
 // Clients of the first version of the Model Context Protocol, and curl, send none of its fields. Other calls of
 // JSON-RPC, and texts that only look like one, pass.
 func TestCallOfATool(t *testing.T) {
-	t.Parallel()
 	call := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"charge"}}`
 	for body, refused := range map[string]bool{
 		call: true,

@@ -318,7 +318,6 @@ func TestFieldsOfTheServiceAreNotThoseOfTheGateway(t *testing.T) {
 // A service may announce as many trailers as the header of an answer has room for. A guard in front of the proxy to it
 // adds no time that grows with their square, to the first answer or to a replay: with such a loop, each took seconds.
 func TestReverseProxyToAServiceThatAnnouncesThousandsOfTrailers(t *testing.T) {
-	t.Parallel()
 	const n = 8_000
 	proxy := proxyTo(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		for i := range n {

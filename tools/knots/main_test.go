@@ -8,7 +8,6 @@ import (
 const fixtures = "../internal/knot/testdata/"
 
 func TestKnotsPrintsHowFilesHangTogether(t *testing.T) {
-	t.Parallel()
 	ring := `example.com/idempotency/tools/internal/knot/testdata/ring: files 4, code lines 18, arrows 4, knots 3
 
   code  uses  used by  knot  file
@@ -52,7 +51,6 @@ knot 1: 3 files, 16 code lines: body.go head.go tail.go
 }
 
 func TestKnotsFails(t *testing.T) {
-	t.Parallel()
 	for _, c := range []struct {
 		dirs []string
 		want string

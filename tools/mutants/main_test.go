@@ -75,7 +75,6 @@ file   add.go
 `
 
 func TestVerdicts(t *testing.T) {
-	t.Parallel()
 	for name, tt := range map[string]struct{ entry, want, err string }{
 		"killed by the named subtest":   {minus + "dies TestAdd/one_and_one\n", "killed    minus", ""},
 		"killed by the test as a whole": {minus + "dies TestAdd\n", "TestAdd/one_and_one", ""},
@@ -108,7 +107,6 @@ func TestVerdicts(t *testing.T) {
 		"the package is missing": {strings.Replace(minus, "test   .", "test   ./gone", 1) + "dies TestAdd\n", "", "without any mutant"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			var out bytes.Buffer
 			r := &runner{root: tree(t, nil), timeout: 15 * time.Second, out: &out}
 			requireVerdict(t, r.run(t.Context(), parse(t, tt.entry)), &out, tt.want, tt.err)
@@ -131,7 +129,6 @@ func requireVerdict(t *testing.T, err error, out *bytes.Buffer, want, mistake st
 
 // The tree that the mutants are tried on must pass, or what dies proves nothing.
 func TestTreeThatFailsAnyway(t *testing.T) {
-	t.Parallel()
 	root := tree(t, map[string]string{"bad_test.go": "package tree\n\nimport \"testing\"\n\nfunc TestBad(t *testing.T) { t.Fatal(\"as always\") }\n"})
 	var out bytes.Buffer
 	r := &runner{root: root, timeout: time.Minute, out: &out}
@@ -141,7 +138,6 @@ func TestTreeThatFailsAnyway(t *testing.T) {
 
 // What TestMain says after the tests is a death too, and no test's.
 func TestRanTellsOfTestsThatWereNotRun(t *testing.T) {
-	t.Parallel()
 	file := filepath.Join(t.TempDir(), "said")
 	said := `{"Action":"pass","Package":"p","Test":"TestA"}
 {"Action":"pass","Package":"p","Test":"TestB/one"}
@@ -159,7 +155,6 @@ func TestRanTellsOfTestsThatWereNotRun(t *testing.T) {
 }
 
 func TestMainThatFails(t *testing.T) {
-	t.Parallel()
 	root := tree(t, map[string]string{"main_test.go": `package tree
 
 import (
@@ -180,7 +175,6 @@ func TestMain(m *testing.M) {
 
 // Embedded files are part of the program as well, and the tree stays as it is.
 func TestEmbeddedFile(t *testing.T) {
-	t.Parallel()
 	files := map[string]string{
 		"lua/a.lua": "return 1\n",
 		"lua.go":    "package tree\n\nimport _ \"embed\"\n\n//go:embed lua/a.lua\nvar script string\n",
@@ -198,7 +192,6 @@ func TestEmbeddedFile(t *testing.T) {
 }
 
 func TestInterrupted(t *testing.T) {
-	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	r := &runner{root: tree(t, nil), timeout: time.Minute, out: new(bytes.Buffer)}

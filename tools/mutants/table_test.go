@@ -10,7 +10,6 @@ import (
 )
 
 func TestParseTable(t *testing.T) {
-	t.Parallel()
 	mutants, err := parseTable(`# A comment.
 == Sums
 
@@ -61,7 +60,6 @@ file a.go
 }
 
 func TestTableMistakes(t *testing.T) {
-	t.Parallel()
 	const good = "mutant a\nguards It.\ntest .\nfile f\n- x\n+ y\n"
 	for text, want := range map[string]string{
 		"== G\nmutant A\nguards It.\ntest .\nfile f\n- x\n+ y\n": "line 2",
@@ -83,7 +81,6 @@ func TestTableMistakes(t *testing.T) {
 }
 
 func TestApply(t *testing.T) {
-	t.Parallel()
 	root := t.TempDir()
 	if err := os.WriteFile(filepath.Join(root, "f"), []byte("one two two three"), 0o600); err != nil {
 		t.Fatal(err)
@@ -103,7 +100,6 @@ func TestApply(t *testing.T) {
 }
 
 func TestPattern(t *testing.T) {
-	t.Parallel()
 	for _, tt := range []struct {
 		m    mutant
 		want string
@@ -121,7 +117,6 @@ func TestPattern(t *testing.T) {
 
 // check finds whatever has drifted from the source, and write brings the document back.
 func TestCheckAndWrite(t *testing.T) {
-	t.Parallel()
 	const table = "== Sums\n" + minus + "dies TestAdd\n"
 	doc := "Checked by `TestAdd`.\n" + tableBegin + "\n" + tableEnd + "\nThe end.\n"
 	root := tree(t, map[string]string{tableFile: table, docFile: doc})
@@ -157,7 +152,6 @@ func TestCheckAndWrite(t *testing.T) {
 		"the document has no place": {docFile, tableEnd, "", "no place"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			changed := tree(t, map[string]string{tableFile: table, docFile: string(written)})
 			path := filepath.Join(changed, tt.file)
 			text, err := os.ReadFile(path)
@@ -179,7 +173,6 @@ func TestCheckAndWrite(t *testing.T) {
 }
 
 func TestChoose(t *testing.T) {
-	t.Parallel()
 	mutants := parse(t, minus+"dies TestAdd\n"+strings.Replace(minus, "mutant minus", "mutant other", 1))
 	if got, err := choose(mutants, "^oth"); err != nil || len(got) != 1 || got[0].name != "other" {
 		t.Error(got, err)

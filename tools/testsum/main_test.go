@@ -6,7 +6,6 @@ import (
 )
 
 func TestSummary(t *testing.T) {
-	t.Parallel()
 	for _, tc := range []struct {
 		name   string
 		events string
@@ -91,7 +90,6 @@ func TestSummary(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
 			var out strings.Builder
 			err := run(strings.NewReader(strings.TrimPrefix(tc.events, "\n")), &out, "gizmo")
 			got := ""

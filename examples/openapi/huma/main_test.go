@@ -35,7 +35,6 @@ func send(t *testing.T, h http.Handler, method, target, key, body string) *httpt
 }
 
 func TestChargeIsReplayed(t *testing.T) {
-	t.Parallel()
 	h := handler(t)
 	first := send(t, h, http.MethodPost, "/charges", "k", `{"amount":100}`)
 	require.Equal(t, http.StatusCreated, first.Code, first.Body.String())
@@ -46,7 +45,6 @@ func TestChargeIsReplayed(t *testing.T) {
 
 // The document has what huma knows and what the guard knows, and the page explains its problems.
 func TestDocumentHasThePolicy(t *testing.T) {
-	t.Parallel()
 	h := handler(t)
 	var document struct {
 		OpenAPI string
@@ -77,7 +75,6 @@ func TestDocumentHasThePolicy(t *testing.T) {
 }
 
 func TestHumasOwnPagesStay(t *testing.T) {
-	t.Parallel()
 	h := handler(t)
 	require.Contains(t, send(t, h, http.MethodGet, "/docs", "", "").Body.String(), "/openapi.yaml")
 	require.Contains(t, send(t, h, http.MethodGet, "/openapi.yaml", "", "").Body.String(), "IdempotencyKey.POST_charges")

@@ -15,7 +15,6 @@ import (
 )
 
 func TestStoredFormOfANote(t *testing.T) {
-	t.Parallel()
 	short := Note{
 		Started: time.UnixMilli(0x0102_03040506),
 		Sums:    digest.Checksums{Parts: [5]uint16{0x1112, 0x1314, 0x1516, 0x1718, 0x191a}},
@@ -37,7 +36,6 @@ func TestStoredFormOfANote(t *testing.T) {
 }
 
 func TestStoredFormOfADecision(t *testing.T) {
-	t.Parallel()
 	d := Decision{
 		ID: [16]byte([]byte("0123456789abcdef")), Made: time.UnixMilli(0x0102_03040506), Outcome: event.Resume, From: store.Held, Attempt: 0x07080910,
 		Actor: "ada", Reason: "keys are derived",
@@ -68,7 +66,6 @@ func TestStoredFormOfADecision(t *testing.T) {
 }
 
 func TestStoredFormOfATombstone(t *testing.T) {
-	t.Parallel()
 	d := Decision{
 		ID: [16]byte([]byte("0123456789abcdef")), Made: time.UnixMilli(0x0102_03040506), From: store.Completed, Attempt: 2, Actor: "ada", Reason: "a test",
 	}
@@ -114,7 +111,6 @@ func TestStoredFormOfATombstone(t *testing.T) {
 
 // What is too long is cut where a character ends, and fits into what a store keeps.
 func TestADecisionIsCut(t *testing.T) {
-	t.Parallel()
 	const most = 512 // of a Settlement
 	for n := range 1000 {
 		actor, reason := strings.Repeat("ä", n), strings.Repeat("x", n%7)+strings.Repeat("€", n)
@@ -135,7 +131,6 @@ func TestADecisionIsCut(t *testing.T) {
 }
 
 func TestEachDecisionHasAnID(t *testing.T) {
-	t.Parallel()
 	seen := store.Seen{Attempt: 3, State: store.Held}
 	d, again := NewDecision(event.Final, seen, "ada", "x"), NewDecision(event.Final, seen, "ada", "x")
 	require.Len(t, d.Name(), 32)

@@ -19,7 +19,6 @@ import (
 // A store that is away for some seconds writes a line at once and then one each second, each with its
 // number, and the numbers add up.
 func TestLinesOfAnOutageAreSummedUp(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder
 		heard := 0
@@ -69,7 +68,6 @@ func TestLinesOfAnOutageAreSummedUp(t *testing.T) {
 
 // The line of a held key says which steps are done, and which are in doubt: that is what is settled.
 func TestLineOfAHeldKeyNamesItsSteps(t *testing.T) {
-	t.Parallel()
 	var out strings.Builder
 	r := report.Reporter{Logger: slog.New(slog.NewTextHandler(&out, nil))}
 	r.Log(t.Context(), event.Event{Kind: event.Held, Attempt: 1, Steps: []string{"book", "mail"}, InDoubt: []string{"wire"}})

@@ -19,7 +19,6 @@ import (
 // A client that has one key for everything leaves a line each hour, with the number of its refusals; a client that reuses a key
 // now and then leaves none.
 func TestOneKeyForEverything(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder
 		r := report.Reporter{Flood: new(report.Flood), Logger: slog.New(slog.NewTextHandler(&out, nil))}

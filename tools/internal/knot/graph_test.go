@@ -28,7 +28,6 @@ func (g *Graph) arrows() (arrows []string) {
 }
 
 func TestArrowsHaveTheNamesThatTheyRideOn(t *testing.T) {
-	t.Parallel()
 	for dir, want := range map[string][]string{
 		// Instances of generic types count as what is declared, and locals do not count.
 		"ring": {
@@ -88,7 +87,6 @@ func (g *Graph) spell(knots [][]int) (words []string) {
 }
 
 func TestKnotsAreTheFilesThatReachEachOther(t *testing.T) {
-	t.Parallel()
 	for arrows, want := range map[string]string{
 		"":                           "[]",
 		"ab bc ac":                   "[]",
@@ -108,7 +106,6 @@ func TestKnotsAreTheFilesThatReachEachOther(t *testing.T) {
 }
 
 func TestCutsTakeTheArrowThatHelpsMostForItsNames(t *testing.T) {
-	t.Parallel()
 	for _, c := range []struct {
 		arrows string
 		most   int
@@ -133,7 +130,6 @@ func TestCutsTakeTheArrowThatHelpsMostForItsNames(t *testing.T) {
 }
 
 func TestMiddlesHoldAKnotTogether(t *testing.T) {
-	t.Parallel()
 	// Three circles that meet in a, and two in c.
 	g := of("ab ba ac ca ad da ce ec")
 	var got []string

@@ -7,7 +7,6 @@ import (
 )
 
 func TestLinesOfCodeHaveMoreThanComments(t *testing.T) {
-	t.Parallel()
 	for _, c := range []struct {
 		src       string
 		all, code int
@@ -27,7 +26,6 @@ func TestLinesOfCodeHaveMoreThanComments(t *testing.T) {
 }
 
 func TestLoadTakesWhatTheCompilerTakes(t *testing.T) {
-	t.Parallel()
 	set, err := Load(t.Context(), ".", ".")
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +50,6 @@ func TestLoadTakesWhatTheCompilerTakes(t *testing.T) {
 }
 
 func TestChainIsAShortestWay(t *testing.T) {
-	t.Parallel()
 	set, err := Load(t.Context(), ".", ".")
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +67,6 @@ func TestChainIsAShortestWay(t *testing.T) {
 }
 
 func TestLoadRefusesWhatDoesNotCompile(t *testing.T) {
-	t.Parallel()
 	for pattern, want := range map[string]string{
 		"../knot/testdata/broken": "cannot use",
 		"./nowhere":               "nowhere",
