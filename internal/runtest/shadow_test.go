@@ -370,6 +370,28 @@ func TestShadowInsideAShadow(t *testing.T) {
 	})
 }
 
+// A shadow inside another one, or inside a live guard, tells what a live guard would do there: it refuses if its settings
+// would be lost.
+func TestShadowTellsOfLostSettings(t *testing.T) {
+	for _, live := range []bool{true, false} {
+		for ttl, want := range map[time.Duration]event.Event{
+			24 * time.Hour: {Would: event.Nested}, time.Minute: {Would: event.Refused, Code: problem.Misplaced},
+		} {
+			guardtest.Bubble(t, fmt.Sprint(want.Would, ", live ", live), func(t *testing.T) {
+				reads := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.ReadAll(r.Body) })
+				var seen guardtest.Events
+				outer := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithShadow(!live))
+				inner := outer.With(idempotency.WithTTL(ttl), idempotency.WithShadow(true), idempotency.WithObserver(seen.Observe))
+				guardtest.ServeRecorder(t, outer.Handler(inner.Handler(reads))).Do(t, guardtest.Call{Key: "k", Body: "body"})
+				synctest.Wait()
+				require.Len(t, seen.All(), 1)
+				require.Equal(t, want.Would, seen.All()[0].Would)
+				require.Equal(t, want.Code, seen.All()[0].Code)
+			})
+		}
+	}
+}
+
 // A judgedValue says how its run has ended.
 type judgedValue idempotency.Outcome
 
