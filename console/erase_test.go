@@ -123,7 +123,6 @@ func TestEraseJSON(t *testing.T) {
 
 // What is younger than the form says is left and told; what grows old after it was counted does not change what was seen.
 func TestEraseLeavesWhatIsYounger(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, findable)
 		s.order(s.guard, "alice", "1", "", created)

@@ -226,7 +226,6 @@ func TestFindByTrace(t *testing.T) {
 
 // A record is found by its operation ID among what is held, on a route that keeps its keys, by a guard that can read them.
 func TestFindByOperation(t *testing.T) {
-	t.Parallel()
 	sealer, err := idempotency.NewSealer(bytes.Repeat([]byte{7}, 32))
 	require.NoError(t, err)
 	s := serve(t, idempotency.WithSealer(sealer), idempotency.WithDerivation("", []byte("secret")))

@@ -17,7 +17,6 @@ import (
 
 // The README shows this program, commands to talk to it, and its answers as they come.
 func TestReadme(t *testing.T) {
-	t.Parallel()
 	page := pagetest.File(t, "../../README.md")
 	program, err := os.ReadFile("main.go")
 	require.NoError(t, err)
@@ -33,7 +32,6 @@ func TestReadme(t *testing.T) {
 
 // The commands of the README make a module that finds all modules which are meant to be imported.
 func TestReadmeReplacesEveryModule(t *testing.T) {
-	t.Parallel()
 	if _, err := exec.LookPath("sh"); err != nil {
 		t.Skip("there is no shell")
 	}

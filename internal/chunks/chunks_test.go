@@ -8,7 +8,6 @@ import (
 
 // Each element has a place of its own and keeps it, and little room is empty.
 func TestSlice(t *testing.T) {
-	t.Parallel()
 	const n = 50_000
 	var s Slice[int]
 	var places []*int

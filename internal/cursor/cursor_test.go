@@ -11,7 +11,6 @@ import (
 
 // No two queries that find other records have the same text.
 func TestQuery(t *testing.T) {
-	t.Parallel()
 	seen := map[string]store.Query{}
 	for _, q := range []store.Query{
 		{},

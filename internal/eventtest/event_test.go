@@ -124,7 +124,6 @@ func TestHeldKeyIsReportedOnce(t *testing.T) {
 
 // A held key tells its cause, as far as its process knows.
 func TestHeldKeyTellsItsCause(t *testing.T) {
-	t.Parallel()
 	fails := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }
 	for cause, c := range map[event.Cause]struct {
 		run  http.HandlerFunc
@@ -143,7 +142,6 @@ func TestHeldKeyTellsItsCause(t *testing.T) {
 		},
 	} {
 		t.Run(string(cause), func(t *testing.T) {
-			t.Parallel()
 			events := &guardtest.Events{}
 			guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), append(c.opts, idempotency.WithObserver(events.Observe))...)
 			p := guardtest.ServeRecorder(t, guard.Handler(c.run))

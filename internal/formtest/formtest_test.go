@@ -18,7 +18,6 @@ type (
 
 // Each way in which a form can part from its golden bytes is an error that says what to do.
 func TestFormsThatPartFromTheirGoldenBytes(t *testing.T) {
-	t.Parallel()
 	encode := func(stored string) func() []byte { return func() []byte { return []byte(stored) } }
 	decode := func(stored []byte) (any, error) {
 		if stored[0] > 2 {

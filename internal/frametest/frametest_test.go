@@ -13,14 +13,12 @@ import (
 
 // The guard around a handler of net/http loses nothing.
 func TestHTTP(t *testing.T) {
-	t.Parallel()
 	result := Run(t, HTTP())
 	require.Equal(t, result.Requests, result.Equal)
 }
 
 // The requests find what naive adapters get wrong.
 func TestNaiveAdapterIsFound(t *testing.T) {
-	t.Parallel()
 	naive := HTTP()
 	var found []string
 	naive.report = func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }

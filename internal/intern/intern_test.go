@@ -10,7 +10,6 @@ import (
 
 // Against a list of uses: each keeps its text, and a text without uses is gone.
 func TestTable(t *testing.T) {
-	t.Parallel()
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
 	type use struct {
@@ -50,7 +49,6 @@ func TestTable(t *testing.T) {
 
 // Labels that come and go in great numbers leave nothing behind.
 func TestTableBecomesSmall(t *testing.T) {
-	t.Parallel()
 	var table Table
 	for n := range 1000 {
 		table.Take(fmt.Sprint(n))

@@ -11,7 +11,6 @@ import (
 // Against a list that is searched: records enter and leave in any order, at moments that may be
 // the same or lie before the last one.
 func TestIndex(t *testing.T) {
-	t.Parallel()
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
 	var x Index
@@ -61,7 +60,6 @@ func slotsOf(t *testing.T, x *Index, n int) (slots []int32) {
 
 // Where many records have left, a call looks at few of them and still gets on.
 func TestIndexPassesOverWhatHasLeft(t *testing.T) {
-	t.Parallel()
 	var x Index
 	const n = 1000
 	for slot := range int32(n) {

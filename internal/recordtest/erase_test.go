@@ -72,7 +72,6 @@ func TestErase(t *testing.T) {
 
 // What is not old enough is left, so that no retry of its key runs again; the rest goes.
 func TestEraseLeavesWhatIsYounger(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := newFinder(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold), idempotency.WithTTL(72*time.Hour))
 		held := func(key string) {

@@ -11,7 +11,6 @@ import (
 
 // The functions that hang are not called without end.
 func TestHungFunctionsAreCalledToABound(t *testing.T) {
-	t.Parallel()
 	goOn, calls := make(chan struct{}), make(chan struct{}, 2*maxStuck)
 	o := &redis.Options{OnConnect: func(context.Context, *redis.Conn) error {
 		calls <- struct{}{}

@@ -114,7 +114,6 @@ func TestGuardInsideAGuardLetsItsRunPass(t *testing.T) {
 // would lose settings of its own: a payout on a route that says Hold must not be made twice because of the guard
 // around all routes.
 func TestGuardInsideAGuardLosesNoSettings(t *testing.T) {
-	t.Parallel()
 	refusal := func(*http.Request, []byte) (fp idempotency.Fingerprint, err error) { return fp, errors.New("no") }
 	for setting, opt := range map[string]idempotency.Option{
 		"recovery":        idempotency.WithRecovery(idempotency.Hold),

@@ -12,7 +12,6 @@ import (
 // An index has the same records as a map, with what it keeps of each, whatever comes and goes. The hashes are so few that many
 // records share one, and so much alike that they stand in each other's way, across the end too.
 func TestIndexIsAMap(t *testing.T) {
-	t.Parallel()
 	for seed := range uint64(40) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		var x slotindex.Index[int32]

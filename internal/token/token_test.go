@@ -10,7 +10,6 @@ import (
 )
 
 func TestTokens(t *testing.T) {
-	t.Parallel()
 	const delimiters = `"(),/:;<=>?@[\]{}`
 	for c := range 256 {
 		visible := c > ' ' && c < 0x7f

@@ -13,7 +13,6 @@ import (
 
 // An engineer finds what a caller asks for by what the caller has, and erases a tenant, by keyboard alone.
 func TestFindAndErase(t *testing.T) {
-	t.Parallel()
 	s := serve(t)
 	s.order("alice", "order 4711", "POST /orders", "a", created)
 	s.order("alice", "order 4711", "POST /payouts", "b", breaks())

@@ -14,7 +14,6 @@ import (
 // Five payouts are held. The bank has two of them, it can repeat the third, it has never heard of the fourth, and the fifth is
 // settled by somebody else while it is looked at.
 func TestFivePayouts(t *testing.T) {
-	t.Parallel()
 	s := serve(t)
 	broken := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }
 	for n := range 5 {

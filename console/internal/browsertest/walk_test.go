@@ -178,7 +178,6 @@ func run[T any](b *browser, a chromedp.Action[T]) T {
 
 // An engineer opens the console, reads, decides by keyboard and mouse, and sees what is left.
 func TestWalk(t *testing.T) {
-	t.Parallel()
 	s := serve(t)
 	b := browse(t)
 	run(b, chromedp.Navigate(s.address))
@@ -317,7 +316,6 @@ func (b *browser) requireAccessible(page string) {
 
 // Each screen can be read by everybody.
 func TestScreensCanBeRead(t *testing.T) {
-	t.Parallel()
 	s := serve(t)
 	b := browse(t)
 	see := func(page, path string) {
@@ -341,7 +339,6 @@ func TestScreensCanBeRead(t *testing.T) {
 
 // What axe-core finds is seen.
 func TestAxeFindsWhatIsWrong(t *testing.T) {
-	t.Parallel()
 	b := browse(t)
 	if b.axe == "" {
 		t.Skip("axe-core is not installed: scripts/axe.sh does it")

@@ -32,7 +32,6 @@ func (legible) Open(sealed, bound []byte) ([]byte, error) {
 var formFingerprint = store.Fingerprint([]byte("\x01123456789abcdefghijklmnopqrstuv"))
 
 func TestStoredFormOfWhatIsSealed(t *testing.T) {
-	t.Parallel()
 	s := &Seals{Sealer: legible{}, KeptKeys: true}
 	k := intent.Key{Scope: "alice", Value: "8e03978e-40d5-43e8-bc93-6894a57f9324"}
 	a := answer.Answer{Kind: answer.KindKept, Status: http.StatusCreated, Body: []byte("hello")}
@@ -66,7 +65,6 @@ func TestStoredFormOfWhatIsSealed(t *testing.T) {
 
 // What another version has stored is told from what was altered, with a sealer and without.
 func TestFormsOfAnotherVersionAreNotDamage(t *testing.T) {
-	t.Parallel()
 	k := intent.Key{Scope: "alice", Value: "1"}
 	for name, sealer := range map[string]Sealer{"plain": nil, "sealed": legible{}} {
 		s := &Seals{Sealer: sealer, KeptKeys: true}
