@@ -333,7 +333,7 @@ func TestErrorContinues(t *testing.T) {
 		_, err := send(transport, post(t.Context(), place, "{}"))
 		e := failure(t, err)
 		require.WithinDuration(t, time.Now(), e.Since, time.Second)
-		failsWith(t, transport, post(e.Context(t.Context()), place, "{}"), client.ErrOutcomeUnknown, "a 401 is not the end of it")
+		_ = failsWith(t, transport, post(e.Context(t.Context()), place, "{}"), client.ErrOutcomeUnknown, "a 401 is not the end of it")
 		base.requireOneKey(t, 5)
 		time.Sleep(time.Hour)
 		fails(t, transport, post(e.Context(t.Context()), place, "{}"), client.ErrKeyExpired)

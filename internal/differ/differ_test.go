@@ -27,15 +27,13 @@ func one() int { return 1 }
 
 func always(n int) func() int { return func() int { return n } }
 
-func ref(s settings) *settings { return &s }
-
 // Each kind of field is compared by what it says, and only ignored ones are left out.
 func TestFieldsThatDifferAreNamed(t *testing.T) {
 	n, table := 1, map[string]int{}
 	base := func() settings {
 		return settings{inner{1, "a"}, one, []string{"a", "b"}, [2]byte{1, 2}, errors.New, table, &n, "a"}
 	}
-	require.Empty(t, Fields(ref(base()), ref(base())))
+	require.Empty(t, Fields(new(base()), new(base())))
 	for want, change := range map[string]func(s *settings){
 		"TTL":     func(s *settings) { s.rules.TTL = 2 },
 		"f":       func(s *settings) { s.f = always(1) },
@@ -47,12 +45,12 @@ func TestFieldsThatDifferAreNamed(t *testing.T) {
 	} {
 		changed := base()
 		change(&changed)
-		require.Equal(t, []string{want}, Fields(ref(base()), &changed), want)
+		require.Equal(t, []string{want}, Fields(new(base()), &changed), want)
 	}
 	none := base()
 	none.f, none.seal, none.names = nil, nil, nil
-	require.Equal(t, []string{"f", "names", "seal"}, Fields(ref(base()), &none))
-	require.Equal(t, []string{"f", "names", "seal"}, Fields(&none, ref(base())))
+	require.Equal(t, []string{"f", "names", "seal"}, Fields(new(base()), &none))
+	require.Equal(t, []string{"f", "names", "seal"}, Fields(&none, new(base())))
 	a, b := base(), base()
 	a.f, b.f = always(1), always(2)
 	require.Equal(t, []string{"f"}, Fields(&a, &b), "the same code that closes over other values")

@@ -15,7 +15,6 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	peer "github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -54,7 +53,9 @@ func TestRedisSlotMoves(t *testing.T) {
 		h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 			for stage := range reached {
 				_, err := idempotency.Step(r.Context(), stage, func(context.Context) (string, error) { return stage, nil })
-				assert.NoError(t, err, stage)
+				if err != nil {
+					t.Error(stage, err)
+				}
 				done <- struct{}{}
 			}
 			_, _ = io.WriteString(w, "moved")

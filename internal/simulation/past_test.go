@@ -78,7 +78,7 @@ func (p *pastStore) Hold(ctx context.Context, key string, o store.Owner) error {
 	return p.call(ctx, func(ctx context.Context, st *idempotency.MemoryStore) error { return st.Hold(ctx, key, o) })
 }
 
-var down = errors.New("the bank does not answer")
+var errBank = errors.New("the bank does not answer")
 
 // A setback is what happens to the store while a run is settled: it goes back at the nth call from the end of the
 // handler on, which has that fault. The 0th is in the handler, before it ends. So many calls later, so many fail.
@@ -102,7 +102,7 @@ func TestStepOfARunIsNotRepeatedByAStoreInThePast(t *testing.T) {
 	for _, recovery := range []idempotency.Recovery{idempotency.Rerun, idempotency.Hold, idempotency.HoldAfter(3)} {
 		for name, end := range ends {
 			t.Run(fmt.Sprint(recovery, ", ", name), func(t *testing.T) {
-				for _, result := range []error{nil, down} {
+				for _, result := range []error{nil, errBank} {
 					for _, fault := range []guardtest.Fault{guardtest.Refuse, guardtest.LoseReply} {
 						for n := range 5 * 7 * 3 * 3 * 3 {
 							attempt, earlier := 1, n%3 == 2
