@@ -7,7 +7,6 @@ replace example.com/idempotency => ../../
 require (
 	example.com/idempotency v0.0.0
 	github.com/labstack/echo/v4 v4.16.0
-	github.com/stretchr/testify v1.12.1
 )
 
 require (
@@ -16,6 +15,7 @@ require (
 	github.com/mattn/go-colorable v0.1.15 // indirect
 	github.com/mattn/go-isatty v0.0.24 // indirect
 	github.com/redis/go-redis/v9 v9.23.0 // indirect
+	github.com/stretchr/testify v1.12.1 // indirect
 	github.com/valyala/bytebufferpool v1.0.0 // indirect
 	github.com/valyala/fasttemplate v1.2.2 // indirect
 	go.uber.org/atomic v1.12.0 // indirect

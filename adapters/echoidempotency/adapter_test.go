@@ -84,7 +84,6 @@ func TestSilentRoutes(t *testing.T) {
 }
 
 func TestTemporaryFiles(t *testing.T) {
-	t.Parallel()
 	version.TemporaryFiles(t)
 }
 

@@ -451,7 +451,6 @@ func TestAnswerWithoutAType(t *testing.T) {
 }
 
 func TestOwnContextHasTheRun(t *testing.T) {
-	t.Parallel()
 	frametest.OwnContext(t, func(t testing.TB, guard *idempotency.Guard, charge func(context.Context) error) string {
 		return serve(t, fiber.New(), fiberidempotency.Middleware(guard), func(c fiber.Ctx) error {
 			if err := charge(c); err != nil {

@@ -127,7 +127,6 @@ func TestHandleContextTellsTheOutcome(t *testing.T) {
 }
 
 func TestTemporaryFiles(t *testing.T) {
-	t.Parallel()
 	frametest.TemporaryFiles(t, func(t testing.TB, guard *idempotency.Guard, parse func(*http.Request)) string {
 		e := gin.New()
 		protected := ginidempotency.Middleware(guard)
@@ -138,7 +137,6 @@ func TestTemporaryFiles(t *testing.T) {
 
 // Generated code, such as oapi-codegen's, gives implementations the gin.Context for a context.Context.
 func TestOwnContextHasTheRun(t *testing.T) {
-	t.Parallel()
 	frametest.OwnContext(t, func(t testing.TB, guard *idempotency.Guard, charge func(context.Context) error) string {
 		e := gin.New()
 		e.POST("/charges", ginidempotency.Middleware(guard), func(c *gin.Context) {

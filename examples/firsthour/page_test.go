@@ -38,7 +38,6 @@ func build(t *testing.T, program string) string {
 }
 
 func TestMemory(t *testing.T) {
-	t.Parallel()
 	text, addr := page(t, "memory/main.go"), pagetest.FreeAddr(t)
 	pagetest.Need(t, "curl")
 	pagetest.Start(t, addr, build(t, "memory"), addr)

@@ -201,7 +201,6 @@ func ask(t *testing.T, before, after map[string]float64, want map[string]bool) s
 }
 
 func TestAlertsAndPanelsInEachState(t *testing.T) {
-	t.Parallel()
 	promtool(t)
 	hold := idempotency.WithRecovery(idempotency.Hold)
 	all := panels(t)
@@ -242,7 +241,6 @@ func TestAlertsAndPanelsInEachState(t *testing.T) {
 		}, fires: []string{"IdempotencyKeyReused", "IdempotencyReruns"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			earlier := newLive(t) // what the service was: it counts what is held once in five seconds
 			traffic(earlier, 1)
 			before := earlier.scrape()

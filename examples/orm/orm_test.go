@@ -111,10 +111,8 @@ func (b backend) serve(t *testing.T, quantity int64, create func(context.Context
 }
 
 func onEach(t *testing.T, f func(t *testing.T, b backend, shop orm.Shop)) {
-	t.Parallel()
 	for name, open := range libraries {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			b := newBackend(t)
 			f(t, b, open(t, b.store, b.pool, b.db))
 		})
@@ -187,7 +185,6 @@ func TestTransactionOfTheLibraryInsideInSQLTxIsStillItsOwn(t *testing.T) {
 }
 
 func TestTransactionOfGORMInTheSessionIsASavepoint(t *testing.T) {
-	t.Parallel()
 	b := newBackend(t)
 	g := openGORM(t, b.db)
 	server, _ := b.serve(t, 2, func(ctx context.Context, o orm.Order, l orm.Line) error {
@@ -211,7 +208,6 @@ func TestTransactionOfGORMInTheSessionIsASavepoint(t *testing.T) {
 }
 
 func TestTransactionOfEntIsASavepoint(t *testing.T) {
-	t.Parallel()
 	b := newBackend(t)
 	server, _ := b.serve(t, 2, func(ctx context.Context, o orm.Order, _ orm.Line) error {
 		return b.store.InSQLTx(ctx, b.db, nil, func(tx *sql.Tx) error {
@@ -231,7 +227,6 @@ func TestTransactionOfEntIsASavepoint(t *testing.T) {
 }
 
 func TestTransactionOfPgxIsASavepoint(t *testing.T) {
-	t.Parallel()
 	b := newBackend(t)
 	server, _ := b.serve(t, 2, func(ctx context.Context, o orm.Order, l orm.Line) error {
 		return b.store.InTx(ctx, pgx.TxOptions{}, func(tx pgx.Tx) error {
@@ -253,7 +248,6 @@ func TestTransactionOfPgxIsASavepoint(t *testing.T) {
 
 // A library that commits the transaction that it was given is found out, but its rows stay.
 func TestCommitOfTheGivenTransactionIsRefused(t *testing.T) {
-	t.Parallel()
 	b := newBackend(t)
 	g := openGORM(t, b.db)
 	var refused error

@@ -28,7 +28,6 @@ func TestMain(m *testing.M) {
 
 // The program serves, and a signal ends it in order.
 func TestProgramServesAndShutsDown(t *testing.T) {
-	t.Parallel()
 	const addr = "127.0.0.1:8080"
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", addr)
 	if err != nil {

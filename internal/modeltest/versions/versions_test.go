@@ -328,7 +328,6 @@ func poll(t *testing.T, f func() bool) {
 }
 
 func TestVersionsBesideEachOther(t *testing.T) {
-	t.Parallel()
 	earlier, tree := programs(t)
 	s := startServers(t)
 	first := s.run(t, "the earlier version", earlier)
@@ -358,7 +357,6 @@ func testSide(t *testing.T, maker, other, doomed *process) {
 	}
 	parallel := func(name string, p pair, test func(t *testing.T, p pair)) {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			test(t, p)
 		})
 	}

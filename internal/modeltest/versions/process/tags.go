@@ -45,7 +45,7 @@ func find(ctx context.Context, g *guard, key idempotency.Key) (names []string, e
 // erase erases the records of the scope of a key.
 func erase(ctx context.Context, g *guard, key idempotency.Key) ([]string, error) {
 	done, err := g.Erase(ctx, idempotency.Erasing{Scope: key.Scope, Decision: idempotency.Decision{Actor: "test", Reason: "gone"}})
-	return []string{fmt.Sprintf("%+v", done)}, err
+	return []string{fmt.Sprint(done.Completed, done.Unanswered, done.Held, done.InFlight, done.HeldLeft, done.Changed)}, err
 }
 
 // tombstone tells what is left of a record that was forgotten.
