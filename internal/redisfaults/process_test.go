@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -203,7 +202,9 @@ func countLost(t *testing.T, s *idempotency.RedisStore, acknowledged map[string]
 		clients.Go(func() {
 			for key := range keys {
 				r, err := s.Claim(t.Context(), key, guardtest.RedisClaim())
-				assert.NoError(t, err)
+				if err != nil {
+					t.Error(err)
+				}
 				if r.Mine {
 					lost.Add(1)
 				}

@@ -11,7 +11,6 @@ import (
 	"time"
 	"weak"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -201,7 +200,9 @@ func TestClientThatHasGoneEndsNoCallOfTheStore(t *testing.T) {
 			h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 				time.Sleep(guardtest.LeaseTime / 2)
 				_, err := idempotency.Step(r.Context(), "charge", func(context.Context) (int, error) { return 1, nil })
-				assert.NoError(t, err)
+				if err != nil {
+					t.Error(err)
+				}
 				if status == http.StatusTooManyRequests { // the status alone would not outvote the step
 					guardtest.Op(r.Context()).SetOutcome(idempotency.NotExecuted)
 				}
@@ -227,7 +228,9 @@ func TestClientGoneDuringTheRunFindsTheAnswer(t *testing.T) {
 		h.Handler = func(w http.ResponseWriter, r *http.Request, _ int64) {
 			close(entered)
 			<-disconnect
-			assert.NoError(t, r.Context().Err(), "the run's context ended with its client")
+			if err := r.Context().Err(); err != nil {
+				t.Error(err, "the run's context ended with its client")
+			}
 			_, _ = io.WriteString(w, "done")
 		}
 		guarded := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithWait(time.Minute)).Handler(h)

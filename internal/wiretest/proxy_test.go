@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -192,7 +191,9 @@ func TestRefusalOfTheServiceIsTrueOfTheGateway(t *testing.T) {
 				h := &guardtest.Counter{Handler: func(w http.ResponseWriter, r *http.Request, _ int64) {
 					if effect {
 						_, err := idempotency.Step(r.Context(), "reserve", func(context.Context) (int, error) { return 1, nil })
-						assert.NoError(t, err)
+						if err != nil {
+							t.Error(err)
+						}
 					}
 					w.Header().Set(problem.Header, string(code))
 					w.WriteHeader(problem.New(code).Status)
