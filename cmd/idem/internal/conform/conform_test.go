@@ -75,10 +75,9 @@ func TestRightServerHasNoFault(t *testing.T) {
 
 // Each defect is found by the check that is about it, and no other MUST fails but those that follow from it.
 func TestDefectsAreFound(t *testing.T) {
-	t.Parallel()
 	require.GreaterOrEqual(t, len(wrongserver.Defects), 20)
 	var all sync.WaitGroup
-	free := make(chan bool, 16)
+	free := make(chan bool, 8) // what is concurrent has to be at once on two busy processors
 	for defect, found := range wrongserver.Defects {
 		all.Go(func() {
 			free <- true
