@@ -80,8 +80,9 @@ func (g *Guard) With(opts ...Option) *Guard {
 // A route needs one guard. Where next contains another guard on the same store, a request
 // whose scope and key are the same for both passes through the inner one, because it is
 // protected already, whatever its path and payload. That is reported as [event.Nested]. If the inner guard has
-// settings that would be lost, such as another recovery policy or TTL, it refuses the request with 500
-// [problem.Misplaced] instead, and the log names them.
+// settings that would be lost, such as another recovery policy or TTL, it refuses the request instead, and the log
+// names them. The client gets what a run of unknown outcome gets, because the outer handler may have had an effect
+// before: 503 [problem.NoAnswer], or 409 [problem.OutcomeUnknown] if the key is held.
 //
 // Where a framework would answer past the guard, or go on behind it, the returned handler refuses requests
 // with a key with 500 [problem.Misplaced] before anything runs, and the log names the module to use. Such

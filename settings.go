@@ -166,7 +166,8 @@ func (s *settings) routeOf(r *http.Request) string {
 }
 
 // within returns an error if settings do nothing where the guard stands inside a run of another's. Those by which it
-// finds that run or reports are not lost, nor what it demands of a request that the other has accepted.
+// finds that run or reports are not lost, nor what it demands of a request that the other has accepted. The writer of
+// errors has nothing to write then, and modules make one for each of their middleware.
 func (s *settings) within(outer *settings) error {
 	return differ.Check(s, outer, "required", "methods", "header", "keyFunc", "strictKeys", "looksOn", "waitingBytes", "maxRequestBody", "errorWriter",
 		"Route", "Trace", "Calls", "Reporter", "Whole", "recording", "Hold", "MaxAttempts", "OutcomeChosen", "Resolver")
