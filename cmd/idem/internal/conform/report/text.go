@@ -42,7 +42,7 @@ func printTable(w io.Writer, reports []*Report) error {
 }
 
 // printTAP prints version 14 of the Test Anything Protocol. What fails and is no MUST has the
-// directive TODO, with which a harness does not count it.
+// directive todo, in whose case is no meaning, and with which a harness does not count it.
 func printTAP(w io.Writer, reports []*Report) error {
 	n := 0
 	for _, r := range reports {
@@ -62,7 +62,7 @@ func printTAP(w io.Writer, reports []*Report) error {
 			case f.Result == NotTried:
 				line += " # SKIP " + tapText(f.Reason)
 			case f.Result == Fails && f.Level != Must:
-				line += " # TODO " + string(f.Level)
+				line += " # todo " + string(f.Level)
 			}
 			fmt.Fprintln(w, line)
 			if f.Result == Fails {
