@@ -39,7 +39,7 @@ func (v *visit) showFind(string) error {
 	if name := strings.TrimSpace(v.r.FormValue("record")); name != "" {
 		return v.leadTo(name)
 	}
-	for by := range walked {
+	for _, by := range walks {
 		if text := v.r.FormValue(by); text != "" {
 			return v.walk(by, text)
 		}
@@ -50,7 +50,7 @@ func (v *visit) showFind(string) error {
 // search finds what a form asks for. It is a POST, so that neither keys nor names of people stand in an address or a log.
 func (v *visit) search(string) error {
 	f := v.r.PostForm
-	for by := range walked {
+	for _, by := range walks {
 		if f.Has(by) {
 			return v.walk(by, f.Get(by))
 		}
@@ -205,6 +205,9 @@ var walked = map[string]struct{ wants, has, have, what, hint string }{
 		"has", "have", "this trace or operation ID", noTrace + noOperation,
 	},
 }
+
+// walks are the names of these in a form, in the order in which they are looked for.
+var walks = []string{inspect.ByTrace, inspect.ByOperation, inspect.ByID}
 
 // Why the record of a trace or an operation ID may not be found.
 const (
