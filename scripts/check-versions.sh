@@ -9,7 +9,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-earlier=accc0ab486f50773f697895b91a7497944870ae3
+earlier=51ce3889465126a91587744e045290eecd07b071
 refused=0
 
 if ! git cat-file -e "$earlier^{commit}" 2>/dev/null; then
