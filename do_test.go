@@ -19,6 +19,7 @@ import (
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 var invoiceKey = idempotency.Key{Scope: "billing", Value: "invoice-7"}
@@ -64,13 +65,15 @@ func TestDoErrors(t *testing.T) {
 		require.ErrorIs(t, err, idempotency.ErrHeld)
 	})
 	t.Run("permanent ones are recorded", func(t *testing.T) {
-		g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
-		_, err := run(t, g, idempotency.Permanent(failed))
-		require.ErrorIs(t, err, failed)
-		result, err := run(t, g, nil)
-		require.True(t, idempotency.IsPermanent(err))
-		require.EqualError(t, err, "failed")
-		require.True(t, result.Replayed)
+		for _, marked := range []error{idempotency.Permanent(failed), fmt.Errorf("%w: %w", failed, idempotency.ErrPermanent)} {
+			g := guardtest.NewGuard(t, idempotency.NewMemoryStore())
+			_, err := run(t, g, marked)
+			require.ErrorIs(t, err, failed)
+			result, err := run(t, g, nil)
+			require.ErrorIs(t, err, idempotency.ErrPermanent)
+			require.EqualError(t, err, marked.Error())
+			require.True(t, result.Replayed)
+		}
 	})
 	t.Run("SetOutcome overrides", func(t *testing.T) {
 		g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithRecovery(idempotency.Hold))
@@ -128,7 +131,7 @@ func TestDoRefusals(t *testing.T) {
 	require.NoError(t, do(invoiceKey, "a"))
 	require.ErrorIs(t, do(invoiceKey, "b"), idempotency.ErrKeyReused)
 	require.NoError(t, do(idempotency.Key{Scope: "other", Value: invoiceKey.Value}, "b"))
-	require.NoError(t, do(idempotency.Key{Scope: idempotency.Shared, Value: invoiceKey.Value}, "b"))
+	require.NoError(t, do(idempotency.Key{Scope: store.Shared, Value: invoiceKey.Value}, "b"))
 	require.ErrorContains(t, do(idempotency.Key{Value: "k"}, ""), "Scope")
 	require.ErrorContains(t, do(idempotency.Key{Scope: "s"}, ""), "1 to 255")
 	require.ErrorContains(t, do(idempotency.Key{Scope: "s", Value: strings.Repeat("k", 256)}, ""), "1 to 255")

@@ -88,6 +88,10 @@ var (
 
 	// Errors of [Step].
 
+	// ErrPermanent says that an error was marked with [Permanent], in this run or in an earlier one that recorded it.
+	// Ask with [errors.Is]. An error that wraps it is marked as well.
+	ErrPermanent = engine.ErrPermanent
+
 	// ErrUncertain says that an earlier attempt began the step under [AtMostOnce] and
 	// recorded no result: the effect may or may not have happened. The step is not run
 	// again. The run's outcome becomes [Unknown] and its key is held, whatever the route's

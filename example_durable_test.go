@@ -68,7 +68,7 @@ func ExampleStep_undo() {
 			fmt.Println("asking the warehouse")
 			return "", idempotency.Permanent(errors.New("sold out"))
 		})
-		if idempotency.IsPermanent(err) {
+		if errors.Is(err, idempotency.ErrPermanent) {
 			_, failed := idempotency.Step(r.Context(), "refund", func(context.Context) (string, error) {
 				if attempt == 1 {
 					return "", errors.New("provider is down")
@@ -205,7 +205,7 @@ func ExamplePermanent() {
 			fmt.Println("charging")
 			return "", idempotency.Permanent(errors.New("card declined"))
 		})
-		fmt.Println(err, result.Replayed, idempotency.IsPermanent(err))
+		fmt.Println(err, result.Replayed, errors.Is(err, idempotency.ErrPermanent))
 	}
 	// Output:
 	// charging

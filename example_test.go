@@ -384,8 +384,8 @@ func ExampleWithReference() {
 	send(h, "key-1", `{"number":"77"}`)
 	send(h, "key-2", `{"number":"78"}`)
 	for _, f := range []idempotency.Finding{{Reference: "77"}, {Reference: "79"}, {Scope: "customer-1"}} {
-		found, err := guard.Find(context.Background(), f)
-		fmt.Println(len(found.Records), err)
+		found, _, err := guard.Find(context.Background(), f)
+		fmt.Println(len(found), err)
 	}
 	// Output:
 	// 201 charged

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"example.com/idempotency/internal/keyheader"
+	"example.com/idempotency/store"
 )
 
 // This file says what names a record: the key, whose key it is, and how both are read off a
@@ -14,7 +15,7 @@ import (
 // [Guard.Resolve] and [Guard.Forget] refuse a Key without a scope or a value, but the last three
 // also take one that has only Record.
 type Key struct {
-	// Scope is what the guard's [ScopeFunc] returns, or [Shared]. For [Do], choose a scope
+	// Scope is what the guard's [ScopeFunc] returns, or [store.Shared]. For [Do], choose a scope
 	// that no ScopeFunc returns: a message and a request are never the same payload, so if they
 	// had a key in common the later one would be refused. No caller has a scope that begins with
 	// a zero byte, "\x00orders" for example.
@@ -61,18 +62,14 @@ func keyFromHeader(values []string, strict bool) (key string, present bool, err 
 //
 // Take the scope from what authentication has established, typically a
 // context value, and never from a header that the client fills in freely. A scope that begins with a
-// zero byte is refused with 403: it could be one of this library's own, as [Shared] is. The guard calls
+// zero byte is refused with 403: it could be one of this library's own, as [store.Shared] is. The guard calls
 // the function once for each protected request that carries a key.
 type ScopeFunc func(*http.Request) (string, error)
 
-// Shared is the scope that [SharedScope] returns, for use in a [Key]. A guard refuses it from
-// any other ScopeFunc: a caller could have chosen it as a user name.
-const Shared = "\x00shared"
-
 // SharedScope is the [ScopeFunc] that puts the keys of all callers into one
-// namespace. It is right only where every caller may see every other caller's
+// namespace, [store.Shared]. It is right only where every caller may see every other caller's
 // answers: a service with a single client, or webhooks of a single provider.
-func SharedScope(*http.Request) (string, error) { return Shared, nil }
+func SharedScope(*http.Request) (string, error) { return store.Shared, nil }
 
 var (
 	errEmptyScope    = errors.New("idempotency: the scope function returned an empty scope")

@@ -12,6 +12,7 @@ import (
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/race"
 	"example.com/idempotency/internal/reserved"
+	"example.com/idempotency/store"
 )
 
 func TestRequestKey(t *testing.T) {
@@ -169,8 +170,8 @@ func TestReservedScopeByAccidentIsRefused(t *testing.T) {
 		own   string // what a module has found out of the request
 		want  int
 	}{
-		"shared":                  {byName, idempotency.Shared, "", http.StatusForbidden},
-		"by SharedScope":          {idempotency.SharedScope, idempotency.Shared, "", http.StatusCreated},
+		"shared":                  {byName, store.Shared, "", http.StatusForbidden},
+		"by SharedScope":          {idempotency.SharedScope, store.Shared, "", http.StatusCreated},
 		"webhooks":                {byName, webhooks, "", http.StatusForbidden},
 		"webhooks of another":     {byName, webhooks, reserved.Scope("webhook", "GitHub"), http.StatusForbidden},
 		"webhooks, verified":      {byName, webhooks, webhooks, http.StatusCreated},

@@ -72,35 +72,28 @@ func (f *Finding) query() store.Query {
 	return store.Query{States: f.States, Label: f.Route, OlderThan: f.OlderThan, Limit: f.Limit, Cursor: f.Cursor}
 }
 
-// Findings are some of the records that [Guard.Find] has found.
-type Findings struct {
-	// Records are in no order, and without Steps and InDoubt, which [Guard.Lookup] tells. Their Key is that of
-	// a lookup by the name of the record.
-	Records []RecordInfo
-	// Next is the Cursor of the next call. It is empty if there is none.
-	Next string
-}
-
 // Find returns records that have a reference or a scope, a page at a time, from an index of the store. It finds what routes of
-// this store have recorded under [WithReference] and [WithFindableScope], with the secret of this guard. A call may find fewer
-// records than its Limit, or none, and still have a Next.
+// this store have recorded under [WithReference] and [WithFindableScope], with the secret of this guard. The records are in no
+// order, and without Steps and InDoubt, which [Guard.Lookup] tells. Their Key is that of a lookup by the name of the record.
+//
+// Next is the Cursor of the next call. It is empty if there is none. A call may find fewer records than its Limit, or none, and
+// still have a next one.
 //
 // Errors: [ErrNoFinder]; [store.ErrBadCursor]; those of the store; and others for a finding that has neither a reference nor a
 // scope, or both.
-func (g *Guard) Find(ctx context.Context, f Finding) (Findings, error) {
+func (g *Guard) Find(ctx context.Context, f Finding) (records []RecordInfo, next string, err error) {
 	by, value := intent.ByReference, f.Reference
 	switch {
 	case (f.Reference == "") == (f.Scope == ""):
-		return Findings{}, errors.New("idempotency: Find: give a Reference or a Scope")
+		return nil, "", errors.New("idempotency: Find: give a Reference or a Scope")
 	case f.Scope != "":
 		by, value = intent.ByScope, f.Scope
 	}
 	found, next, err := g.route.engine.Find(ctx, by, value, f.query())
-	all := Findings{Next: next}
 	for _, one := range found {
-		all.Records = append(all.Records, infoOf(one))
+		records = append(records, infoOf(one))
 	}
-	return all, err
+	return records, next, err
 }
 
 // An Erasing says what [Guard.Erase] erases. It may get more fields, so name the fields in a composite literal.

@@ -400,9 +400,7 @@ func FuzzSealed(f *testing.F) {
 	f.Fuzz(func(t *testing.T, stored []byte) {
 		err := idempotency.Unseal(sealer, stored, answerKey, answerFingerprint)
 		if bytes.Equal(stored, sealed) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			return
 		}
 		if !errors.Is(err, idempotency.ErrCorrupt) && !errors.Is(err, idempotency.ErrUnreadableHere) {

@@ -38,13 +38,9 @@ func Step[T any](ctx context.Context, name string, fn func(ctx context.Context) 
 
 // Permanent marks an error as the definite result of a step or of the function of [Do]: a
 // declined card will be declined again. Such an error is recorded. Later attempts do not run
-// the function, and get an error with the same text. Other errors are not recorded.
-// Permanent(nil) returns nil.
+// the function, and get an error with the same text. Other errors are not recorded. Each error so marked is an
+// [ErrPermanent]. Permanent(nil) returns nil.
 func Permanent(err error) error { return engine.Permanent(err) }
-
-// IsPermanent reports whether err was marked with [Permanent], in this run or in an earlier one
-// that recorded it.
-func IsPermanent(err error) bool { return engine.IsPermanent(err) }
 
 // NotDone marks an error of a step's function as proof that its effect did not happen: the
 // connection was refused, for example, or the downstream service rejected the whole request.

@@ -77,11 +77,9 @@ func TestPermanentErrorIsRecorded(t *testing.T) {
 			ran++
 			return 0, idempotency.Permanent(declined)
 		})
-		assert.True(t, idempotency.IsPermanent(err), "attempt %d: %v", attempts, err)
-		assert.EqualError(t, err, "card declined", "attempt %d: %v", attempts, err)
-		if first := attempts == 1; errors.Is(err, declined) != first {
-			t.Errorf("attempt %d: the function's own error: %v", attempts, !first)
-		}
+		assert.ErrorIs(t, err, idempotency.ErrPermanent, "attempt %d", attempts)
+		assert.EqualError(t, err, "card declined", "attempt %d", attempts)
+		assert.Equal(t, attempts == 1, errors.Is(err, declined), "attempt %d: the function's own error", attempts)
 		w.WriteHeader(http.StatusInternalServerError)
 	})
 	s.Do(t, guardtest.Call{Key: "k"})

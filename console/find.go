@@ -89,7 +89,7 @@ func (v *visit) findAny(text string) error {
 		}
 	}
 	scope, value, _ := strings.Cut(text, " ")
-	for _, key := range []idempotency.Key{{Scope: inspect.ScopeNamed(scope), Value: value}, {Scope: idempotency.Shared, Value: text}} {
+	for _, key := range []idempotency.Key{{Scope: inspect.ScopeNamed(scope), Value: value}, {Scope: store.Shared, Value: text}} {
 		if key.Value == "" || len(key.Value) > longestKey {
 			continue
 		}
@@ -260,7 +260,7 @@ const longestKey = 255
 func (v *visit) findKey() error {
 	k := idempotency.Key{Scope: inspect.ScopeNamed(v.r.PostFormValue("scope")), Value: v.r.PostFormValue("key")}
 	if k.Scope == "" {
-		k.Scope = idempotency.Shared
+		k.Scope = store.Shared
 	}
 	if k.Value == "" || len(k.Value) > longestKey {
 		return unfinished("Give the key as the client has sent it: at least 1 byte, and at most 255.")

@@ -82,7 +82,7 @@ func DispositionOf(result idempotency.Result, err error) Disposition {
 		return Retry
 	case err == nil:
 		return Ack
-	case idempotency.IsPermanent(err):
+	case errors.Is(err, idempotency.ErrPermanent):
 		return Park
 	case result.Code == "" && !result.Replayed: // Do hands on what the function has returned
 		return Retry

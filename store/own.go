@@ -13,6 +13,10 @@ const ownMark = "."
 // other. Nobody waits for it, and no client sees it.
 func IsOwn(name string) bool { return strings.HasPrefix(name, ownMark) }
 
+// Shared is the scope of the keys of all callers at once, which idempotency.SharedScope returns. A guard refuses it from
+// any other ScopeFunc: a caller could have chosen it as a user name.
+const Shared = "\x00shared"
+
 // OfKeys returns the page without the records of the library itself. Whoever counts or shows records wants that.
 func (p Page) OfKeys() Page {
 	own := func(e Entry) bool { return IsOwn(e.Key) }

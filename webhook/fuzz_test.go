@@ -14,6 +14,7 @@ import (
 	"example.com/idempotency/internal/digest"
 	"example.com/idempotency/internal/jcs"
 	"example.com/idempotency/webhook"
+	"github.com/stretchr/testify/require"
 )
 
 // FuzzKeys compares the keys that the functions find with what encoding/json makes of the
@@ -110,9 +111,7 @@ func FuzzForgeries(f *testing.F) {
 			}
 			if err == nil && json.Unmarshal([]byte(body), &items) == nil {
 				signed, _ := items.Items[0]["NotificationRequestItem"]["originalReference"].(string)
-				if got := read.NotificationItems[0].NotificationRequestItem.OriginalReference; got != signed {
-					t.Errorf("a handler reads %q of %q", got, body)
-				}
+				require.Equal(t, signed, read.NotificationItems[0].NotificationRequestItem.OriginalReference)
 			}
 		}
 	})

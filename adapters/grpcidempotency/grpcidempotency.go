@@ -24,7 +24,7 @@ import (
 type ScopeFunc func(context.Context) (string, error)
 
 // SharedScope is the [ScopeFunc] that puts the keys of all callers into one namespace.
-func SharedScope(context.Context) (string, error) { return idempotency.Shared, nil }
+func SharedScope(context.Context) (string, error) { return idempotency.SharedScope(nil) }
 
 // An Option changes what [NewInterceptors] returns.
 type Option func(*rpc.Config)

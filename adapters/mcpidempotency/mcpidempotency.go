@@ -264,7 +264,7 @@ func (r *refusal) Unwrap() error { return r.err }
 // earlier one: what such an error says of another key is not said of this call. What else keeps a tool
 // from running is the store's, whose words are not for the model.
 func advised(result idempotency.Result, err error, ran bool) error {
-	if idempotency.IsPermanent(err) || ran && result.Code == "" {
+	if errors.Is(err, idempotency.ErrPermanent) || ran && result.Code == "" {
 		return err
 	}
 	for _, a := range advice {

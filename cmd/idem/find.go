@@ -7,6 +7,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/inspect"
+	"example.com/idempotency/store"
 )
 
 func (a *app) find() *cobra.Command {
@@ -74,7 +75,7 @@ func (a *app) walk(ctx context.Context, d desk, by, text string, limit int, curs
 // findKey shows the record of a key.
 func (a *app) findKey(ctx context.Context, d desk, k idempotency.Key, shared bool) error {
 	if k.Scope = inspect.ScopeNamed(k.Scope); shared {
-		k.Scope = idempotency.Shared
+		k.Scope = store.Shared
 	}
 	if k.Scope == "" || k.Value == "" || len(k.Value) > 255 {
 		return usage("--scope, or --shared, and --key must not be empty, and a key has at most 255 bytes")

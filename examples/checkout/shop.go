@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 
 	"example.com/idempotency"
@@ -74,7 +75,7 @@ func (s *shop) place(w http.ResponseWriter, r *http.Request, mail func(context.C
 		done.Mail, err = mail(ctx, o)
 	}
 	switch {
-	case idempotency.IsPermanent(err): // a definite answer, which the guard records
+	case errors.Is(err, idempotency.ErrPermanent): // a definite answer, which the guard records
 		http.Error(w, err.Error(), http.StatusPaymentRequired)
 	case err != nil: // 500 or above, because nobody knows how far it went
 		http.Error(w, "not finished, send it again", http.StatusBadGateway)

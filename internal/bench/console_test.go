@@ -90,7 +90,7 @@ func consoleTimes(t *testing.T, st store.Store, fill func(name string)) []page {
 		guard.With(append(opts, idempotency.WithRoute(route))...).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(status)
 		})).ServeHTTP(httptest.NewRecorder(), r)
-		info, err := guard.Lookup(t.Context(), idempotency.Key{Scope: idempotency.Shared, Value: key})
+		info, err := guard.Lookup(t.Context(), idempotency.Key{Scope: store.Shared, Value: key})
 		require.NoError(t, err)
 		return info.Record
 	}

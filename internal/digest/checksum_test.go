@@ -6,6 +6,7 @@ import (
 
 	"example.com/idempotency/internal/digest"
 	"example.com/idempotency/internal/race"
+	"github.com/stretchr/testify/require"
 )
 
 // Each part has a checksum of its own, and what a fingerprint does not count has none.
@@ -88,9 +89,7 @@ func TestChecksumsOfALongBody(t *testing.T) {
 func TestChecksumsStayTheSame(t *testing.T) {
 	r := digest.Request{Method: "POST", Path: "/charges", Query: "a=1", ContentType: "application/json", Body: []byte("{}")}
 	want := digest.Checksums{Parts: [5]uint16{0x4e53, 0x81ce, 0x0915, 0x09d8, 0xf9d1}}
-	if got := digest.Checksum(&r); got != want {
-		t.Errorf("%#04x", got.Parts)
-	}
+	require.Equal(t, want, digest.Checksum(&r))
 }
 
 func TestChecksumsAllocateNothing(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 	"example.com/idempotency/internal/digest"
 	"example.com/idempotency/internal/race"
+	"github.com/stretchr/testify/require"
 )
 
 // parcel has the multipart body with the given boundary.
@@ -110,9 +111,7 @@ func TestLayout(t *testing.T) {
 	}
 	for _, tt := range tests {
 		sum := sha256.Sum256([]byte(tt.preimage))
-		if got := hex.EncodeToString(sum[:]); got != tt.sha {
-			t.Errorf("%s: the SHA-256 of %q is %s, want %s", tt.name, tt.preimage, got, tt.sha)
-		}
+		require.Equal(t, tt.sha, hex.EncodeToString(sum[:]), tt.name)
 		sum[0] = tt.version
 		if tt.got != sum {
 			t.Errorf("%s: got %x, want %x", tt.name, tt.got, sum)
@@ -123,9 +122,7 @@ func TestLayout(t *testing.T) {
 	if want := sha256.Sum256([]byte("\x09idem-key\x01\x05scope\x03key")); key != want {
 		t.Errorf("key: got %x, want %x", key, want)
 	}
-	if got := hex.EncodeToString(key[:]); got != "a5a6f0743f9be348d8be6dff811994be3122174e81541664151f6eb42595315a" {
-		t.Errorf("key: got %s", got)
-	}
+	require.Equal(t, "a5a6f0743f9be348d8be6dff811994be3122174e81541664151f6eb42595315a", hex.EncodeToString(key[:]))
 }
 
 // sent is a request with a type and a body.
@@ -430,8 +427,6 @@ func TestLargeRequestIsNotKept(t *testing.T) {
 	large := &digest.Request{ContentType: "application/json", Body: fmt.Appendf(nil, `["%s"]`, bytes.Repeat([]byte("x"), 4<<20))}
 	for range 3 {
 		digest.JSON(large)
-		if got := digest.JSON(small); got != want {
-			t.Fatalf("got %x, want %x", got, want)
-		}
+		require.Equal(t, want, digest.JSON(small))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"example.com/idempotency/internal/digest"
+	"github.com/stretchr/testify/require"
 )
 
 func TestContentTypeSpelling(t *testing.T) {
@@ -80,9 +81,7 @@ func TestBoundary(t *testing.T) {
 		{"multiparts/form-data; boundary=b", ""},
 		{"text/plain; boundary=b", ""},
 	} {
-		if got := digest.Boundary(tt.value); got != tt.want {
-			t.Errorf("%q: got %q, want %q", tt.value, got, tt.want)
-		}
+		require.Equal(t, tt.want, digest.Boundary(tt.value), tt.value)
 	}
 }
 
@@ -148,12 +147,8 @@ func TestCodedBodiesCountByteForByte(t *testing.T) {
 		if digest.Raw(tt.a) == digest.Raw(tt.b) {
 			t.Errorf("%s: raw fingerprints are equal", name)
 		}
-		if got := digest.JSON(tt.a) == digest.JSON(tt.b); got != tt.same {
-			t.Errorf("%s: fingerprints of JSON are equal: %v", name, got)
-		}
-		if got := selected.Fingerprint(tt.a) == selected.Fingerprint(tt.b); got != tt.same {
-			t.Errorf("%s: fingerprints of fields are equal: %v", name, got)
-		}
+		require.Equal(t, tt.same, digest.JSON(tt.a) == digest.JSON(tt.b), name)
+		require.Equal(t, tt.same, selected.Fingerprint(tt.a) == selected.Fingerprint(tt.b), name)
 	}
 	if a, b := digest.Checksum(coded("gzip", "one")), digest.Checksum(coded("gzip", "two")); a.Parts[4] == b.Parts[4] {
 		t.Error("checksums of compressed forms are equal")

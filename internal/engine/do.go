@@ -317,7 +317,7 @@ func JudgeValue(value any, err error) event.Outcome {
 	if v, ok := value.(judged); ok && err == nil {
 		return v.Outcome()
 	}
-	if err == nil || IsPermanent(err) {
+	if err == nil || errors.Is(err, ErrPermanent) {
 		return event.Final
 	}
 	return event.Unknown

@@ -33,6 +33,8 @@ func (e *permanentError) Error() string { return e.err.Error() }
 
 func (e *permanentError) Unwrap() error { return e.err }
 
+func (e *permanentError) Is(target error) bool { return target == ErrPermanent }
+
 // Permanent marks an error as the definite result of a step or of a job: a
 // declined card will be declined again. Such an error is recorded. Later attempts do not run
 // the function, and get an error with the same text. Other errors are not recorded.
@@ -44,12 +46,9 @@ func Permanent(err error) error {
 	return &permanentError{err}
 }
 
-// IsPermanent reports whether err was marked with [Permanent], in this run or in an earlier one
+// ErrPermanent says that an error was marked with [Permanent], in this run or in an earlier one
 // that recorded it.
-func IsPermanent(err error) bool {
-	var p *permanentError
-	return errors.As(err, &p)
-}
+var ErrPermanent = errors.New("idempotency: the error is permanent")
 
 // A notDoneError is the error of a step whose effect did not happen.
 type notDoneError struct{ err error }

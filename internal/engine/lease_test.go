@@ -73,7 +73,7 @@ func newTestContext(t *testing.T) *runContext {
 }
 
 func accessOf(t *testing.T, value string) Access {
-	k := intent.Key{Scope: intent.Shared, Value: value}
+	k := intent.Key{Scope: store.Shared, Value: value}
 	return Access{ID: k, Name: k.Name(), Client: t.Context()}
 }
 

@@ -83,7 +83,7 @@ func runStep[T any](ctx context.Context, op *Operation, fn func(ctx context.Cont
 		op.effects.Add(-1)
 		r.result = event.StepNotDone
 		return none, errors.Join(err, op.unmark(name, t.AtMostOnce))
-	case err != nil && !IsPermanent(err):
+	case err != nil && !errors.Is(err, ErrPermanent):
 		return none, err // the mark of AtMostOnce stays: the effect may have happened all the same
 	}
 	r.result = event.StepNotRecorded

@@ -81,7 +81,7 @@ func (t *transactedStep[T]) run(ctx context.Context, transact transact) (T, erro
 	case errors.Is(err, store.ErrCommittedAlone): // perhaps with an error of the function
 		op.uncertain.Store(true)
 		return none, fmt.Errorf("step %q: %w: %w", name, ErrCommitUnknown, err)
-	case t.failed && IsPermanent(err):
+	case t.failed && errors.Is(err, ErrPermanent):
 		return none, t.recordError(err)
 	case errors.Is(err, store.ErrNotOwner):
 		op.lease.lose(err)

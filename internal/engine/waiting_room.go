@@ -3,7 +3,6 @@ package engine
 import (
 	"sync"
 
-	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/store"
 )
 
@@ -39,7 +38,7 @@ func (room *waitingRoom) join(p place) *wait {
 		members = w.members
 	}
 	if !room.fits(p, room.all, 1) || !room.fits(p, members, shareOfKey) ||
-		p.scope != intent.Shared && !room.fits(p, room.scopes[p.scope], shareOfScope) {
+		p.scope != store.Shared && !room.fits(p, room.scopes[p.scope], shareOfScope) {
 		return nil
 	}
 	room.occupy(p.scope, 1, p.bytes)

@@ -13,6 +13,7 @@ import (
 
 	"example.com/idempotency/internal/jcs"
 	"example.com/idempotency/internal/race"
+	"github.com/stretchr/testify/require"
 )
 
 func canonical(t *testing.T, src string) string {
@@ -65,9 +66,7 @@ func TestCanonicalForm(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := canonical(t, tt.src); got != tt.want {
-				t.Errorf("got  %s\nwant %s", got, tt.want)
-			}
+			require.Equal(t, tt.want, canonical(t, tt.src), tt.src)
 		})
 	}
 }
@@ -105,9 +104,7 @@ func TestNumbers(t *testing.T) {
 		{"1e100000000", "1e+100000000"},
 	}
 	for _, tt := range tests {
-		if got := canonical(t, tt.src); got != tt.want {
-			t.Errorf("Canonical(%s) = %s, want %s", tt.src, got, tt.want)
-		}
+		require.Equal(t, tt.want, canonical(t, tt.src), tt.src)
 	}
 }
 
@@ -145,9 +142,7 @@ func TestNumbersOfRFC8785(t *testing.T) {
 	for _, tt := range tests {
 		f := math.Float64frombits(tt.bits)
 		for _, format := range []byte{'e', 'f'} {
-			if got := canonical(t, strconv.FormatFloat(f, format, -1, 64)); got != tt.want {
-				t.Errorf("%016x as %%%c: got %s, want %s", tt.bits, format, got, tt.want)
-			}
+			require.Equal(t, tt.want, canonical(t, strconv.FormatFloat(f, format, -1, 64)))
 		}
 		if parsed, _ := strconv.ParseFloat(tt.want, 64); parsed != f {
 			t.Errorf("%s is %016x, want %016x: the table is wrong", tt.want, math.Float64bits(parsed), tt.bits)
@@ -164,9 +159,7 @@ func TestDoubles(t *testing.T) {
 			return true
 		}
 		want, err := json.Marshal(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		got := canonical(t, strconv.FormatFloat(f, 'e', -1, 64))
 		return got == string(want)
 	}

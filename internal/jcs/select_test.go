@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"example.com/idempotency/internal/jcs"
+	"github.com/stretchr/testify/require"
 )
 
 func TestParsePath(t *testing.T) {
@@ -60,15 +61,11 @@ func TestSelect(t *testing.T) {
 		{"a.b", "-"},
 	}
 	all, err := jcs.Read([]byte(src))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer all.Free()
 	for _, tt := range tests {
 		path, err := jcs.ParsePath(tt.path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if got, err := all.Select(path); err != nil || string(got) != tt.want {
 			t.Errorf("%s: got %q, %v, want %q", tt.path, got, err, tt.want)
 		}
@@ -78,9 +75,7 @@ func TestSelect(t *testing.T) {
 // TestSelectInArray shows that the elements of an array at the top are searched, too.
 func TestSelectInArray(t *testing.T) {
 	d, err := jcs.Read([]byte(`[{"a":1},{"a":2}]`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer d.Free()
 	if got, err := d.Select(jcs.Path{"a"}); err != nil || string(got) != "[=1,=2,]" {
 		t.Errorf("got %q, %v", got, err)
@@ -95,9 +90,7 @@ func TestSelectRefuses(t *testing.T) {
 	}
 	for _, src := range []string{`{"A":1}`, `[{"a":1},{"A":1}]`} {
 		d, err := jcs.Read([]byte(src))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if got, err := d.Select(jcs.Path{"a"}); !errors.Is(err, jcs.ErrCase) || got != nil {
 			t.Errorf("in %q it finds %q, %v", src, got, err)
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"example.com/idempotency/internal/keyheader"
+	"github.com/stretchr/testify/require"
 )
 
 func TestBothFormsNameTheSameKey(t *testing.T) {
@@ -162,9 +163,7 @@ func TestAllocations(t *testing.T) {
 		{"a;b", 0},
 		{`"an escaped \" quote and more than thirty-two bytes"`, 1},
 	} {
-		if got := testing.AllocsPerRun(100, func() { _, _ = keyheader.Parse(tt.value, false) }); got != tt.want {
-			t.Errorf("%s: %v allocations, want %v", tt.value, got, tt.want)
-		}
+		require.Equal(t, tt.want, testing.AllocsPerRun(100, func() { _, _ = keyheader.Parse(tt.value, false) }), tt.value)
 	}
 }
 

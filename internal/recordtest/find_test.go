@@ -36,12 +36,12 @@ func charged(t *testing.T, g *idempotency.Guard, tenant, key, order string) {
 func found(t *testing.T, g *idempotency.Guard, f idempotency.Finding) (names []string) {
 	t.Helper()
 	for {
-		page, err := g.Find(t.Context(), f)
+		page, next, err := g.Find(t.Context(), f)
 		require.NoError(t, err)
-		for _, r := range page.Records {
+		for _, r := range page {
 			names = append(names, r.Record)
 		}
-		if f.Cursor = page.Next; f.Cursor == "" {
+		if f.Cursor = next; next == "" {
 			return names
 		}
 	}
@@ -68,18 +68,18 @@ func TestFind(t *testing.T) {
 	require.Empty(t, found(t, g, idempotency.Finding{Scope: "alice", States: []store.State{store.Held}}))
 	require.Empty(t, found(t, g, idempotency.Finding{Scope: "alice", Route: "POST /refunds"}))
 
-	page, err := g.Find(t.Context(), idempotency.Finding{Reference: "78"})
+	page, _, err := g.Find(t.Context(), idempotency.Finding{Reference: "78"})
 	require.NoError(t, err)
-	require.Len(t, page.Records, 1)
-	require.Equal(t, store.Completed, page.Records[0].State)
-	require.Equal(t, "POST /charges", page.Records[0].Route)
-	require.Equal(t, idempotency.Key{Record: alices[1]}, page.Records[0].Key)
+	require.Len(t, page, 1)
+	require.Equal(t, store.Completed, page[0].State)
+	require.Equal(t, "POST /charges", page[0].Route)
+	require.Equal(t, idempotency.Key{Record: alices[1]}, page[0].Key)
 
 	for _, f := range []idempotency.Finding{{}, {Reference: "77", Scope: "alice"}} {
-		_, err := g.Find(t.Context(), f)
+		_, _, err := g.Find(t.Context(), f)
 		require.ErrorContains(t, err, "give a Reference or a Scope")
 	}
-	_, err = g.Find(t.Context(), idempotency.Finding{Reference: "78", Cursor: "x"})
+	_, _, err = g.Find(t.Context(), idempotency.Finding{Reference: "78", Cursor: "x"})
 	require.ErrorIs(t, err, store.ErrBadCursor)
 }
 
@@ -128,7 +128,7 @@ func TestFindNeedsAFinder(t *testing.T) {
 			require.ErrorIs(t, err, idempotency.ErrNoFinder)
 		}
 		g := guardtest.NewGuardOf(t, st, tenantOf)
-		_, err := g.Find(t.Context(), idempotency.Finding{Reference: "77"})
+		_, _, err := g.Find(t.Context(), idempotency.Finding{Reference: "77"})
 		require.ErrorIs(t, err, idempotency.ErrNoFinder)
 	}
 }

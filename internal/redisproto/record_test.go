@@ -69,9 +69,7 @@ func FuzzRedisReply(f *testing.F) {
 			return // the server has made the record for this claim
 		}
 		h, err := parseHeader(reply[1])
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if r.Mine && (h.Owner != claim.Owner || h.Fingerprint != claim.Fingerprint || h.State != store.Claimed) {
 			t.Fatalf("%q: another's claim is the caller's", reply)
 		}

@@ -25,7 +25,7 @@ type Config struct {
 	Module     string // for panics
 	Guard      *idempotency.Guard
 	Scope      ScopeFunc
-	Shared     ScopeFunc // the one that may return idempotency.Shared
+	Shared     ScopeFunc // the one that may return store.Shared
 	Procedures map[string][]idempotency.Option
 	// Outcome is the program's own judgement of an error, nil for success.
 	Outcome func(error) idempotency.Outcome

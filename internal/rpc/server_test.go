@@ -8,9 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/store"
 )
 
-func shared(context.Context) (string, error) { return idempotency.Shared, nil }
+func shared(context.Context) (string, error) { return store.Shared, nil }
 
 // A server remembers nothing of a call without a key, and few procedures of calls with one.
 func TestProceduresLeaveLittleBehind(t *testing.T) {

@@ -184,7 +184,7 @@ func TestScopeErrors(t *testing.T) {
 			})
 		})
 	}
-	for name, own := range map[string]string{"shared": idempotency.Shared, "queue": queue.Message{Queue: "orders", ID: "1"}.Key().Scope} {
+	for name, own := range map[string]string{"shared": store.Shared, "queue": queue.Message{Queue: "orders", ID: "1"}.Key().Scope} {
 		t.Run(name+" by another function", func(t *testing.T) {
 			scope := func(context.Context) (string, error) { return own, nil }
 			onEach(t, settings{scope: scope}, nil, func(t *testing.T, c client, b *bank, _ *idempotency.Guard) {

@@ -181,7 +181,7 @@ func TestTenantCannotTellWhetherAnotherIsThere(t *testing.T) {
 var hostileNames = []string{
 	"a", "b", "ab", "a:", ":a", ":", "a\x00", "\x00a", "\x00", "\x01", "\x01a", "\x01a\x01", "{x}", "{x}1", "{", "}", "*", "?", "[a-z]*",
 	"a\nb", "\r\nDEL x\r\n", "$3\r\nabc", "' or 1=1 --", "idem:", "idem:settled", "\xff", "\xc3\x28", "\u202e", "\x1b[2J", "%00", "../..",
-	idempotency.Shared, strings.Repeat("x", 127), strings.Repeat("x", 128), strings.Repeat("x", 255),
+	store.Shared, strings.Repeat("x", 127), strings.Repeat("x", 128), strings.Repeat("x", 255),
 }
 
 // Each pair of scope and key has its own record, whatever characters it contains. The name

@@ -298,7 +298,7 @@ func (w *world) handle(ctx context.Context, p *programProcess) (string, error) {
 		if i >= next {
 			step(i, w.act(op.Attempt(), i))
 		}
-		if errs[i] != nil && !idempotency.IsPermanent(errs[i]) {
+		if errs[i] != nil && !errors.Is(errs[i], idempotency.ErrPermanent) {
 			return "", errs[i]
 		}
 	}
@@ -345,7 +345,7 @@ func (w *world) step(ctx context.Context, p *programProcess, i, act int) (string
 	if act == actCrashAfter {
 		w.crash(p)
 	}
-	if idempotency.IsPermanent(err) {
+	if errors.Is(err, idempotency.ErrPermanent) {
 		return name + "!" + err.Error(), err
 	}
 	return name + "=" + got, err
@@ -401,7 +401,7 @@ func (w *world) check(name string, ran bool, got string, err error) {
 	switch {
 	case err == nil && !w.forgot && recorded != fmt.Sprintf("v%q", got):
 		w.errorf("%s returned %q, recorded is %q", name, got, recorded)
-	case idempotency.IsPermanent(err) && !w.forgot && !errors.Is(err, idempotency.ErrNotRecorded) && recorded != "e"+err.Error():
+	case errors.Is(err, idempotency.ErrPermanent) && !w.forgot && !errors.Is(err, idempotency.ErrNotRecorded) && recorded != "e"+err.Error():
 		w.errorf("%s failed with %q, recorded is %q", name, err, recorded)
 	case errors.Is(err, idempotency.ErrNotRecorded):
 		w.seen.lost++
@@ -415,7 +415,7 @@ func (w *world) check(name string, ran bool, got string, err error) {
 	case errors.Is(err, idempotency.ErrStepMisuse), errors.Is(err, idempotency.ErrCorrupt):
 		w.errorf("%s: %v", name, err)
 	}
-	if !ran && (err == nil || idempotency.IsPermanent(err)) {
+	if !ran && (err == nil || errors.Is(err, idempotency.ErrPermanent)) {
 		w.seen.replayed++
 	}
 }

@@ -223,7 +223,7 @@ func TestResultThatIsNotKept(t *testing.T) {
 			_, _, err = do(nil)
 			require.ErrorContains(t, err, "declined: xxx")
 			require.Less(t, len(err.Error()), 8<<10)
-			require.True(t, idempotency.IsPermanent(err))
+			require.ErrorIs(t, err, idempotency.ErrPermanent)
 			require.Equal(t, 2, runs)
 		})
 	})

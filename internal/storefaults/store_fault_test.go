@@ -18,6 +18,7 @@ import (
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 func TestStoreDownAtClaimRunsNothing(t *testing.T) {
@@ -425,7 +426,7 @@ func TestFailOpenDoesNotForgetWhatTheStoreHasSaid(t *testing.T) {
 			})
 			g := guardtest.NewGuard(t, st, idempotency.WithFailOpen(true), c.opt)
 			guardtest.RequireProblem(t, guardtest.ServeRecorder(t, g.Handler(h)).Do(t, guardtest.Call{Key: "k"}), c.status, c.code)
-			_, _, err := idempotency.Do(t.Context(), g, idempotency.Key{Scope: idempotency.Shared, Value: "k"},
+			_, _, err := idempotency.Do(t.Context(), g, idempotency.Key{Scope: store.Shared, Value: "k"},
 				func(context.Context) (int, error) { return 0, errors.New("run unprotected") })
 			require.Error(t, err)
 			require.EqualValues(t, 1, h.Runs.Load())

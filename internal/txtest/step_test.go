@@ -143,7 +143,7 @@ func TestErrorOfAStepRollsBack(t *testing.T) {
 				return 0, errors.Join(insert(tx), errDeclined)
 			})
 			require.ErrorContains(t, err, errDeclined.Error())
-			require.Equal(t, permanent, idempotency.IsPermanent(err))
+			require.Equal(t, permanent, errors.Is(err, idempotency.ErrPermanent))
 			w.WriteHeader(http.StatusInternalServerError)
 		}
 		s.Do(t, guardtest.Call{Key: "k"})

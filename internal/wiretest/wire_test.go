@@ -280,9 +280,7 @@ func FuzzRequest(f *testing.F) {
 		}
 		store, runs := idempotency.NewMemoryStore(idempotency.WithMaxEntries(2)), 0
 		guard, err := idempotency.New(store, guardtest.TenantScope, idempotency.WithRequired(true), idempotency.WithLimits(idempotency.Limits{RequestBody: 1000}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		h := guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			runs++
 			body, err := io.ReadAll(r.Body)

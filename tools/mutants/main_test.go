@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // tree writes a module whose tests watch over one function, and returns its root.
@@ -45,12 +47,8 @@ func TestSkipped(t *testing.T) { t.Skip("not here") }
 	maps.Copy(all, files)
 	for name, text := range all {
 		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	return root
 }
@@ -58,9 +56,7 @@ func TestSkipped(t *testing.T) { t.Skip("not here") }
 func parse(t *testing.T, entries string) []*mutant {
 	t.Helper()
 	mutants, err := parseTable("== Sums\n\n" + entries)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return mutants
 }
 
@@ -143,9 +139,7 @@ func TestRanTellsOfTestsThatWereNotRun(t *testing.T) {
 {"Action":"pass","Package":"p","Test":"TestB/one"}
 {"Action":"skip","Package":"p","Test":"TestC"}
 `
-	if err := os.WriteFile(file, []byte(said), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte(said), 0o600))
 	for name, ok := range map[string]bool{"TestA": true, "TestB/one": true, "TestB": false, "TestC": true, "TestC/one": true, "TestD": false} {
 		err := checkRan(file, []*mutant{{name: "m", dies: []string{name}}})
 		if (err == nil) != ok {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestParseTable(t *testing.T) {
@@ -38,9 +40,7 @@ file a.go
 - x
 + -
 `)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	m := mutants[0]
 	if len(mutants) != 2 || m.group != "Sums" || m.name != "minus" || m.guards != "Numbers are added." || m.run != "Test" || m.hangs != 3*time.Second {
 		t.Errorf("%d mutants, the first %+v", len(mutants), m)
@@ -82,9 +82,7 @@ func TestTableMistakes(t *testing.T) {
 
 func TestApply(t *testing.T) {
 	root := t.TempDir()
-	if err := os.WriteFile(filepath.Join(root, "f"), []byte("one two two three"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(root, "f"), []byte("one two two three"), 0o600))
 	m := &mutant{edits: []edit{{"f", "one", "1"}, {"f", "three", "3"}}}
 	if files, err := m.apply(root); err != nil || files["f"] != "1 two two 3" {
 		t.Errorf("%q, %v", files, err)
@@ -109,9 +107,7 @@ func TestPattern(t *testing.T) {
 		{mutant{dies: []string{"TestA", "TestB/a.b_(c)", "TestMain"}}, `^TestA$|^TestB$/^a\.b_\(c\)$`},
 		{mutant{dies: []string{"TestA"}, run: "TestA|TestB"}, "TestA|TestB"},
 	} {
-		if got := tt.m.pattern(); got != tt.want {
-			t.Errorf("got %s, want %s", got, tt.want)
-		}
+		require.Equal(t, tt.want, tt.m.pattern())
 	}
 }
 
@@ -121,22 +117,16 @@ func TestCheckAndWrite(t *testing.T) {
 	doc := "Checked by `TestAdd`.\n" + tableBegin + "\n" + tableEnd + "\nThe end.\n"
 	root := tree(t, map[string]string{tableFile: table, docFile: doc})
 	mutants, err := readTable(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if err := checkAll(root, mutants); err == nil || !strings.Contains(err.Error(), "not up to date") {
 		t.Errorf("a document without its table: %v", err)
 	}
-	if err := writeDoc(root, mutants); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, writeDoc(root, mutants))
 	if err := checkAll(root, mutants); err != nil {
 		t.Error(err)
 	}
 	written, err := os.ReadFile(filepath.Join(root, docFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, want := range []string{"### Sums\n", "| Numbers are added. | `add.go` | `TestAdd` |\n", "\nThe end.\n"} {
 		if !strings.Contains(string(written), want) {
 			t.Errorf("%q is not in\n%s", want, written)
@@ -155,16 +145,10 @@ func TestCheckAndWrite(t *testing.T) {
 			changed := tree(t, map[string]string{tableFile: table, docFile: string(written)})
 			path := filepath.Join(changed, tt.file)
 			text, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, []byte(strings.ReplaceAll(string(text), tt.old, tt.new)), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(path, []byte(strings.ReplaceAll(string(text), tt.old, tt.new)), 0o600))
 			mutants, err := readTable(changed)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if err := checkAll(changed, mutants); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want %s", err, tt.want)
 			}

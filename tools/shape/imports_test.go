@@ -2,6 +2,8 @@ package main
 
 import (
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestImportRulesAreRefused(t *testing.T) {
@@ -53,12 +55,8 @@ z: f
 		{"a", "a/store_redis.go", "example.net/redis/v9", false},
 	} {
 		rules, err := parseImports(rows)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := allow(rules.decide(c.dir, c.file), c.name); got != c.want {
-			t.Errorf("%s may import %s: %t, want %t", c.file, c.name, got, c.want)
-		}
+		require.NoError(t, err)
+		require.Equal(t, c.want, allow(rules.decide(c.dir, c.file), c.name), "%s imports %s", c.file, c.name)
 	}
 }
 
@@ -84,8 +82,6 @@ func TestPatternsAreThoseOfTheGoCommand(t *testing.T) {
 		{"*.*/...", "a/b.c", false},
 		{"a.go", "abgo", false},
 	} {
-		if got := newPattern(c.pattern).matches(c.name); got != c.want {
-			t.Errorf("%s matches %s: %t, want %t", c.pattern, c.name, got, c.want)
-		}
+		require.Equal(t, c.want, newPattern(c.pattern).matches(c.name), "%s matches %s", c.pattern, c.name)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestLimitsJudgeFigures(t *testing.T) {
@@ -34,9 +36,7 @@ func TestLimitsJudgeFigures(t *testing.T) {
 		"numbers of things have no tolerance": {"today names a 1001", figure{"names", "a", 1000}, "names of a is 1000: lower the limit to 1000", map[int]int{1: 1000}},
 	} {
 		l, err := parseLimits(c.limits)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		v := l.judge([]figure{c.figure})
 		if got := strings.Join(v.problems, "\n"); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: problem %q, want %q", name, got, c.want)
@@ -67,9 +67,7 @@ func TestLimitsAreRefused(t *testing.T) {
 func TestLowerWritesWhatIsEnough(t *testing.T) {
 	const file = "tools/shape/limits.txt"
 	want, err := os.ReadFile(filepath.Join("testdata/shop", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	high := strings.NewReplacer(
 		"today knot    .          2\n", "today knot    .          20\n",
 		"today code    .          16\n", "today code    .          1600\ntoday code    gone          9\n",

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // shop copies the repository that the tests look at, with other texts in place of some files'.
@@ -14,9 +16,7 @@ import (
 func shop(t *testing.T, changed map[string]string) (root string) {
 	t.Helper()
 	root = t.TempDir()
-	if err := os.CopyFS(root, os.DirFS("testdata/shop")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.CopyFS(root, os.DirFS("testdata/shop")))
 	files := map[string]string{
 		"go.mod": "module example.org/shop\n\ngo 1.26.0\n\n" +
 			"require example.net/bench v0.0.0\n\nreplace example.net/bench => ./bench\n",
@@ -28,12 +28,8 @@ func shop(t *testing.T, changed map[string]string) (root string) {
 	maps.Copy(files, changed)
 	for name, text := range files {
 		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	if out, err := exec.CommandContext(t.Context(), "git", "init", "-q", root).CombinedOutput(); err != nil {
 		t.Fatalf("git init: %v\n%s", err, out)
@@ -45,9 +41,7 @@ func shop(t *testing.T, changed map[string]string) (root string) {
 func edited(t *testing.T, file, old, text string) string {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join("testdata/shop", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if strings.Count(string(content), old) != 1 {
 		t.Fatalf("%s has not one %q", file, old)
 	}
@@ -216,12 +210,8 @@ func TestEachRuleFailsWhenItIsBroken(t *testing.T) {
 				text = edited(t, c.file, c.old, c.text)
 			}
 			problems, err := run(t.Context(), shop(t, map[string]string{c.file: text}), new(strings.Builder), false)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := strings.Join(problems, "\n"); got != c.want {
-				t.Errorf("problems\n%s\nwant\n%s", got, c.want)
-			}
+			require.NoError(t, err)
+			require.Equal(t, c.want, strings.Join(problems, "\n"))
 		})
 	}
 }

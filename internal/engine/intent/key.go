@@ -11,10 +11,8 @@ import (
 	"fmt"
 
 	"example.com/idempotency/internal/digest"
+	"example.com/idempotency/store"
 )
-
-// Shared is the scope of all callers at once.
-const Shared = "\x00shared"
 
 // MaxKeyLen is the longest value of a key, in bytes. Longer ones do not fit the index of any system
 // that keys are handed on to.
@@ -70,9 +68,9 @@ func (k Key) Name() string {
 }
 
 // ScopeID returns what the log has of a scope, which can be a person's name: the beginning of its digest. It is empty for
-// [Shared], and if the scope is not known.
+// [store.Shared], and if the scope is not known.
 func ScopeID(scope string) string {
-	if scope == "" || scope == Shared {
+	if scope == "" || scope == store.Shared {
 		return ""
 	}
 	sum := digest.Scope(scope)
@@ -81,7 +79,7 @@ func ScopeID(scope string) string {
 
 // Tenant returns a digest of the scope, which tells a store whose record it is; see store.Claim.
 func (k Key) Tenant() uint64 {
-	if k.Scope == Shared {
+	if k.Scope == store.Shared {
 		return 0
 	}
 	sum := digest.Scope(k.Scope)

@@ -7,14 +7,13 @@ import (
 	"testing"
 
 	"example.com/idempotency/tools/internal/source"
+	"github.com/stretchr/testify/require"
 )
 
 func draw(t *testing.T, dir string) *Graph {
 	t.Helper()
 	set, err := source.Load(t.Context(), ".", "./testdata/"+dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return Draw(set, set.Packages[0])
 }
 
@@ -46,9 +45,7 @@ func TestArrowsHaveTheNamesThatTheyRideOn(t *testing.T) {
 			"whole.go > reader.go: park",
 		},
 	} {
-		if got := draw(t, dir).arrows(); !reflect.DeepEqual(got, want) {
-			t.Errorf("%s has the arrows\n%s\nwant\n%s", dir, strings.Join(got, "\n"), strings.Join(want, "\n"))
-		}
+		require.Equal(t, want, draw(t, dir).arrows(), dir)
 	}
 }
 
@@ -99,9 +96,7 @@ func TestKnotsAreTheFilesThatReachEachOther(t *testing.T) {
 		"ab bc cd db ef fe fg gh hg": "[bcd ef gh]", // not connected; one that hangs on another
 	} {
 		g := of(arrows)
-		if got := fmt.Sprint(g.spell(g.Knots())); got != want {
-			t.Errorf("the knots of %q are %s, want %s", arrows, got, want)
-		}
+		require.Equal(t, want, fmt.Sprint(g.spell(g.Knots())), "%q", arrows)
 	}
 }
 

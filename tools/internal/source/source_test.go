@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestLinesOfCodeHaveMoreThanComments(t *testing.T) {
@@ -27,9 +29,7 @@ func TestLinesOfCodeHaveMoreThanComments(t *testing.T) {
 
 func TestLoadTakesWhatTheCompilerTakes(t *testing.T) {
 	set, err := Load(t.Context(), ".", ".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if len(set.Packages) != 1 {
 		t.Fatalf("%d packages, want this one", len(set.Packages))
 	}
@@ -51,18 +51,14 @@ func TestLoadTakesWhatTheCompilerTakes(t *testing.T) {
 
 func TestChainIsAShortestWay(t *testing.T) {
 	set, err := Load(t.Context(), ".", ".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	p := set.Packages[0]
 	for to, want := range map[string]string{
 		"go/token":     "go/token",
 		"unicode/utf8": "bytes unicode/utf8",
 		"net/http":     "",
 	} {
-		if got := strings.Join(set.Chain(p, to), " "); got != want {
-			t.Errorf("the chain to %s is %q, want %q", to, got, want)
-		}
+		require.Equal(t, want, strings.Join(set.Chain(p, to), " "), to)
 	}
 }
 

@@ -92,7 +92,7 @@ func (c *Client) Ask(ctx context.Context, record string) (w inspect.Word, err er
 // OfKey returns the record of a client's key. The key stands in no address and so in no log.
 func (c *Client) OfKey(ctx context.Context, k idempotency.Key) (inspect.Record, error) {
 	to := &call{path: "find", form: url.Values{"scope": {scope(k.Scope)}, "key": {k.Value}}, names: true}
-	if k.Scope == idempotency.Shared {
+	if k.Scope == store.Shared {
 		to.form.Del("scope")
 	}
 	got, err := c.send(ctx, to)

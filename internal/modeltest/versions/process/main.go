@@ -23,6 +23,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/modeltest/versions"
+	"example.com/idempotency/store"
 	"example.com/idempotency/stores/pgstore"
 	"example.com/idempotency/stores/sqlitestore"
 )
@@ -129,7 +130,7 @@ func scopeOf(guard, key string) string {
 	if strings.HasSuffix(guard, "/found") {
 		return "tenant " + key
 	}
-	return idempotency.Shared
+	return store.Shared
 }
 
 // observe notes what is reported as damage, and not as the form of another version.
