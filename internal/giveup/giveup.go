@@ -9,6 +9,17 @@ import (
 	"sync/atomic"
 )
 
+// Safely returns what f returns. A panic of f is an error: in a goroutine of ours, nobody else catches it, and it would
+// end the process.
+func Safely(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("it panicked: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return f()
+}
+
 // Call calls f in a goroutine, and returns what f returns or, if ctx ends before, the cause of
 // that. The goroutine then stays until f returns. As long as it does, it is counted in left. A panic of
 // f is an error.
@@ -22,15 +33,15 @@ func Call[T any](ctx context.Context, left *atomic.Int64, f func(context.Context
 	go func() {
 		var r result
 		defer func() {
-			if p := recover(); p != nil {
-				r.err = fmt.Errorf("it panicked: %v\n%s", p, debug.Stack())
-			}
 			done <- r
 			if !over.CompareAndSwap(false, true) {
 				left.Add(-1)
 			}
 		}()
-		r.value, r.err = f(ctx)
+		r.err = Safely(func() (err error) {
+			r.value, err = f(ctx)
+			return err
+		})
 	}()
 	select {
 	case r := <-done:

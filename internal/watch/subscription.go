@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"example.com/idempotency/internal/giveup"
 )
 
 // ErrClosed is returned for a watch of a [Subscription] that is closed.
@@ -153,7 +155,7 @@ func (s *Subscription) Relisten(
 		s.Confirmed()
 	}
 	for {
-		err := receive(ctx, heard)
+		err := giveup.Safely(func() error { return receive(ctx, heard) })
 		if err == nil || ctx.Err() != nil {
 			return err
 		}

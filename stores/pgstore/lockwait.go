@@ -3,6 +3,8 @@ package pgstore
 import (
 	"context"
 	"time"
+
+	"example.com/idempotency/internal/giveup"
 )
 
 // lockPatience is how long the lock of a key is waited for at most. Those who wait for the key ask again by
@@ -29,9 +31,11 @@ func (s *Store) awaitLock(key string) {
 		defer s.waits.Add(-1)
 		ctx, cancel := context.WithTimeout(s.life, lockPatience)
 		defer cancel()
-		_ = s.tryInTurn(ctx, "Watch", func() error {
-			_, err := s.pool.Exec(ctx, s.sql.awaitLock, s.lockOf(key))
-			return err
+		_ = giveup.Safely(func() error {
+			return s.tryInTurn(ctx, "Watch", func() error {
+				_, err := s.pool.Exec(ctx, s.sql.awaitLock, s.lockOf(key))
+				return err
+			})
 		})
 		s.listener.watch.Wake(key)
 	}()

@@ -272,23 +272,7 @@ func TestStatementThatPanicsKeepsNoConnection(t *testing.T) {
 }
 
 func testStatementThatPanics(t *testing.T, with []pgstore.Option) {
-	statement := path.Base(t.Name())
-	var panics atomic.Bool
-	config, err := pgxpool.ParseConfig(pgtest.Shared(t).DSN)
-	require.NoError(t, err)
-	config.MaxConns = 4
-	config.ConnConfig.Tracer = beforeQuery(func(sql string) {
-		if strings.HasPrefix(strings.ToLower(sql), statement) && panics.Load() {
-			panic("of a tracer")
-		}
-	})
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		if !t.Failed() { // it would wait for connections that are lost
-			pool.Close()
-		}
-	})
+	pool, panics := poolThatPanics(t, path.Base(t.Name()))
 	s, _ := newStore(t, pool, with...)
 	g := guardtest.NewGuard(t, s, idempotency.WithTransaction(true))
 	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -310,4 +294,67 @@ func testStatementThatPanics(t *testing.T, with []pgstore.Option) {
 	}
 	panics.Store(false)
 	requireNoneLost(t, pool)
+}
+
+// poolThatPanics returns a pool whose tracer panics, while it is told to, when a statement begins so.
+func poolThatPanics(t *testing.T, statement string) (pool *pgxpool.Pool, panics *atomic.Bool) {
+	t.Helper()
+	panics = new(atomic.Bool)
+	config, err := pgxpool.ParseConfig(pgtest.Shared(t).DSN)
+	require.NoError(t, err)
+	config.MaxConns = 8
+	config.ConnConfig.Tracer = beforeQuery(func(sql string) {
+		if strings.HasPrefix(strings.ToLower(sql), statement) && panics.Load() {
+			panic("of a tracer")
+		}
+	})
+	pool, err = pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if pool.Stat().AcquiredConns() == 0 { // it would wait for those that are lost
+			pool.Close()
+		}
+	})
+	return pool, panics
+}
+
+// In a goroutine of the store, nobody would catch a panic of the driver or of its tracer: the process would end.
+func TestPanicOfTheDriverEndsNoProcess(t *testing.T) {
+	t.Parallel()
+	for statement, call := range map[string]func(t *testing.T, s *shop, panics *atomic.Bool){
+		"commit": func(t *testing.T, s *shop, panics *atomic.Bool) {
+			panics.Store(true)
+			first := s.Do(t, guardtest.Call{Key: "k"})
+			panics.Store(false)
+			_, err := s.pool.Exec(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state LIKE 'idle in t%' AND position($1 IN query) > 0", s.records)
+			require.NoError(t, err) // database/sql has lost the connection, and the transaction is open
+			require.Eventually(t, func() bool { return s.Do(t, guardtest.Call{Key: "k"}).Status == http.StatusCreated }, guardtest.Patience, time.Millisecond)
+			require.NotEqual(t, http.StatusCreated, first.Status)
+			require.Equal(t, 1, s.rows(t, "k"))
+		},
+		"listen": func(t *testing.T, s *shop, panics *atomic.Bool) {
+			panics.Store(true)
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer cancel()
+			_, _, err := s.store.Watch(ctx, "k")
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			panics.Store(false)
+			_, stop, err := s.store.Watch(t.Context(), "k")
+			require.NoError(t, err)
+			stop()
+		},
+		"select pg_catalog.pg_advisory_xact_lock_shared": func(t *testing.T, s *shop, panics *atomic.Bool) {
+			guardtest.Claim(t, s.store, "k", mayBeLost())
+			panics.Store(true)
+			waits := mayBeLost()
+			waits.Watch = true
+			guardtest.Claim(t, s.store, "k", waits)
+			require.Eventually(t, func() bool { return !s.store.Awaits("k") }, guardtest.Patience, time.Millisecond)
+		},
+	} {
+		t.Run(statement, func(t *testing.T) {
+			pool, panics := poolThatPanics(t, statement)
+			call(t, newShopOn(t, pool, charge(ways["InSQLTx stdlib"], "read committed"), []pgstore.Option{pgstore.WithOneCommit("")}), panics)
+		})
+	}
 }

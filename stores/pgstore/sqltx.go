@@ -6,9 +6,11 @@ import (
 	"database/sql/driver"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"example.com/idempotency"
 	"example.com/idempotency/adapter"
+	"example.com/idempotency/internal/giveup"
 	"example.com/idempotency/store"
 )
 
@@ -247,15 +249,17 @@ func (t *joinedSQLTx) giveUp(ctx context.Context, state store.TxState) {
 // within calls Commit or Rollback, which take no context: over a connection that is silent they
 // would not return. When the context ends, the driver is told to end the connection.
 func (t *joinedSQLTx) within(ctx context.Context, f func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
+	var left atomic.Int64
+	var returned atomic.Bool // and neither panicked nor was given up
+	_, err := giveup.Call(ctx, &left, func(context.Context) (any, error) {
+		err := f()
+		returned.Store(true)
+		return nil, err
+	})
+	if !returned.Load() {
 		t.cut()
-		return ctx.Err()
 	}
+	return err
 }
 
 // end notes the end, and reports whether a renewal was due meanwhile.
