@@ -11,6 +11,7 @@ import (
 	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/internal/engine"
 	"example.com/idempotency/internal/engine/intent"
+	"example.com/idempotency/internal/reread"
 	"example.com/idempotency/internal/rules"
 	"example.com/idempotency/problem"
 	"example.com/idempotency/store"
@@ -94,7 +95,7 @@ func (rt *route) claim(r *http.Request, body *requestBody, id engine.Identity, d
 	l := rt.engine.NewLease(now, engine.Access{ID: d.id, Name: d.key, Client: r.Context(), Method: r.Method, Route: rt.set.routeOf(r)}, id)
 	d.lease = l
 	if rt.set.reference != nil {
-		l.Refer(rt.set.reference(r, body.bytes))
+		l.Refer(reread.Ask(rt.set.reference, r, body.bytes))
 	}
 	if err := l.KeepKey(); err != nil {
 		d.refuseFor(err, problem.StoreUnavailable)
@@ -215,7 +216,7 @@ func (rt *route) answerRecorded(rec *store.Record, r *http.Request, d *decision)
 // still compared with their own. other says that the guard's own function has not made the last claim.
 func (rt *route) recognises(recorded Fingerprint, other bool, r *http.Request, body []byte) bool {
 	same := func(f FingerprintFunc) bool {
-		fp, err := f(r, body)
+		fp, err := reread.Try(f, r, body)
 		if err == nil {
 			rt.versions.add(fp[0])
 		}

@@ -11,6 +11,7 @@ import (
 	"example.com/idempotency/internal/engine"
 	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/internal/frameworks"
+	"example.com/idempotency/internal/reread"
 	"example.com/idempotency/policy"
 	"example.com/idempotency/problem"
 )
@@ -161,7 +162,7 @@ var errLongKey = fmt.Errorf("idempotency: the key function returned a key of mor
 
 // deriveKey asks the route's KeyFunc.
 func (rt *route) deriveKey(r *http.Request, body []byte, d *decision) {
-	key, err := rt.set.keyFunc(r, body)
+	key, err := reread.Try(rt.set.keyFunc, r, body)
 	switch {
 	case err != nil:
 		d.refuseFor(err, problem.KeyInvalid)
@@ -188,7 +189,7 @@ func (s *settings) identify(r *http.Request, body []byte) (id engine.Identity, e
 	case policy.JSON:
 		id.Fingerprint = d.JSON()
 	default:
-		id.Fingerprint, err = s.fingerprint(r, body)
+		id.Fingerprint, err = reread.Try(s.fingerprint, r, body)
 	}
 	id.Sums = d.Checksums()
 	return id, err

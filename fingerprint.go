@@ -15,7 +15,8 @@ import (
 // A FingerprintFunc returns the fingerprint of a request, and so decides which parts of the
 // request its key is bound to. Two requests with the same key and equal fingerprints are
 // attempts of one intent. If the fingerprints differ, the client has used the key twice by
-// mistake. The body is what the handler will read. The function must not change or keep it.
+// mistake. The body is what the handler will read. The function must not change or keep it. The request is a copy that has the
+// body, so the function may parse a form.
 // If the function returns an error, the guard refuses the request with 400, or with 503 for
 // [ErrTryLater], and claims no key.
 //

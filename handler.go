@@ -10,6 +10,7 @@ import (
 	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/internal/engine"
 	"example.com/idempotency/internal/frameworks"
+	"example.com/idempotency/internal/reread"
 	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
 )
@@ -40,7 +41,7 @@ func (h *handlerRun) Execute(context.Context) { h.next.ServeHTTP(&h.rec, &h.req)
 
 func (h *handlerRun) Close(returned bool) {
 	h.body.end()
-	removeForm(&h.req, h.original)
+	reread.RemoveForm(&h.req, h.original)
 	h.rec.Close(returned)
 	if returned {
 		h.recorded = h.rec.Answer()

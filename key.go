@@ -77,5 +77,6 @@ var (
 )
 
 // A KeyFunc returns the idempotency key of a request, or an empty string if the request
-// has none; see [WithKeyFunc]. It must not change or keep the body.
+// has none; see [WithKeyFunc]. It gets a copy of the request that has the body, so it may parse a form. It must not change
+// or keep the body.
 type KeyFunc func(r *http.Request, body []byte) (string, error)

@@ -84,8 +84,8 @@ func WithKeyFunc(f KeyFunc) Option {
 }
 
 // WithReference sets what a record can be found by besides its key: an order number, for example, for an operator who
-// is asked whether order 77 went through; see [Guard.Find]. The guard calls f after it has read the body, once for each
-// request with a key. An empty string is none, and so is the default, nil. Only a digest of the reference is stored, so it
+// is asked whether order 77 went through; see [Guard.Find]. The guard calls f once for each request with a key, with a
+// copy of it that has the body, so f may parse a form. An empty string is none, and so is the default, nil. Only a digest of the reference is stored, so it
 // may have any length; with a secret ([WithDerivation]) who reads the store cannot guess it.
 //
 // The reference is not a part of the key: two tenants with an order 77 are both found. A record has the reference of

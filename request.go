@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"example.com/idempotency/internal/frameworks"
+	"example.com/idempotency/internal/reread"
 	"example.com/idempotency/problem"
 )
 
@@ -167,30 +168,17 @@ func cameWithBody(r *http.Request) bool {
 	if strings.Trim(r.Header.Get("Content-Length"), "0") != "" {
 		return true
 	}
-	// A body of undeclared length may really have been empty, but not as a JSON text, and hardly
-	// as a form.
-	undeclared := r.ContentLength < 0 || len(r.TransferEncoding) > 0
-	return undeclared && isParsedOutside(r.Header.Get("Content-Type"))
-}
-
-// isParsedOutside reports whether a type is one of those that outer handlers parse.
-func isParsedOutside(contentType string) bool {
-	name, _, _ := strings.Cut(contentType, ";")
-	switch name = strings.ToLower(strings.TrimSpace(name)); name {
-	case "application/json", "application/x-www-form-urlencoded", "multipart/form-data":
-		return true
-	default:
-		return strings.HasSuffix(name, "+json")
-	}
+	// A body of undeclared length may really have been empty. Nobody can tell, and clients declare an empty one.
+	return r.ContentLength < 0 || len(r.TransferEncoding) > 0
 }
 
 // errConsumed is for the log: the mistake is in the program, and no client can do anything about it.
 var errConsumed = errors.New("idempotency: a handler in front of the guard has read the request body, or decompressed it, and has not put it back: a strict handler of oapi-codegen decodes the body before its middleware, so put the guard around the handler of the server")
 
 // consumedDetail is the detail of a refusal whose cause is errConsumed.
-const consumedDetail = "The request body is not as long as it was declared to be: a handler in front of the guard" +
-	" has read it, or decompressed it. That handler has to put back what the next one should read," +
-	" and to set ContentLength. This request was not run."
+const consumedDetail = "The request body is not as long as it was declared to be, or is empty and of undeclared length:" +
+	" a handler in front of the guard has read it, or decompressed it. That handler has to put back what the next one should" +
+	" read, and to set ContentLength. A client declares that a body is empty. This request was not run."
 
 // consumedBody refuses a body that is not as it was sent.
 func consumedBody() *refusal {
@@ -263,14 +251,6 @@ func putBack(r *http.Request, reader *bodyReader, body requestBody) {
 	}
 }
 
-// removeForm deletes the temporary files of a form that was parsed on a copy of r:
-// net/http cleans up after its own request only.
-func removeForm(clone, r *http.Request) {
-	if form := clone.MultipartForm; form != nil && r.MultipartForm == nil {
-		_ = form.RemoveAll()
-	}
-}
-
 // servePutBack runs a handler without a claim, with a copy of r that has the body, which
 // has been read, and the given context.
 func servePutBack(ctx context.Context, w http.ResponseWriter, r *http.Request, next http.Handler, body requestBody) {
@@ -278,7 +258,7 @@ func servePutBack(ctx context.Context, w http.ResponseWriter, r *http.Request, n
 	reader := new(bodyReader)
 	putBack(clone, reader, body)
 	defer reader.end()
-	defer removeForm(clone, r)
+	defer reread.RemoveForm(clone, r)
 	next.ServeHTTP(w, clone)
 }
 

@@ -18,6 +18,7 @@ import (
 	"example.com/idempotency/internal/engine/report"
 	"example.com/idempotency/internal/engine/seal"
 	"example.com/idempotency/internal/frameworks"
+	"example.com/idempotency/internal/reread"
 	"example.com/idempotency/internal/response"
 	"example.com/idempotency/problem"
 )
@@ -237,7 +238,7 @@ func (h *shadowed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		body.end()
 		s.end(shadowAnswer{tap.Status(), tap.Size(), tap.Sum()}, s.judge(tap, returned))
-		removeForm(seen, r)
+		reread.RemoveForm(seen, r)
 	}()
 	h.next.ServeHTTP(tap.Writer(), seen)
 	returned = true
@@ -274,9 +275,7 @@ func besideShadow(ctx context.Context, live, looks *route, k intent.Key, payload
 		_, _ = call(ctx)
 		return
 	}
-	if err := k.CheckRun(); err != nil {
-		s.err = err
-	} else {
+	if s.err = k.CheckRun(); s.err == nil {
 		s.watch(k, payload)
 	}
 	outcome := Unknown

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"example.com/idempotency/internal/reread"
 	"example.com/idempotency/internal/reserved"
 )
 
@@ -55,7 +56,8 @@ func Verify(s Sender, secrets []string, opts ...VerifyOption) (func(http.Handler
 
 // VerifyWith is [Verify] for senders whose signature this package cannot check, with a function
 // that can: one that asks the sender, or that knows its certificate. The body is what the
-// handler will read. The function must not change or keep it.
+// handler will read. The function must not change or keep it. The request is a copy that has the body, so the function may
+// parse a form.
 //
 // If the function returns an error the delivery is refused with 401, or with 503 if the error
 // wraps [idempotency.ErrTryLater]: then the sender delivers it again. The sender does not see
@@ -87,7 +89,7 @@ func (v *verification) middleware(opts []VerifyOption) (func(http.Handler) http.
 			}
 			body, err := v.read(w, r)
 			if err == nil {
-				err = v.check(r, body)
+				err = reread.Ask(v.check, r, body)
 			}
 			if err != nil {
 				refuse(w, err)

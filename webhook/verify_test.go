@@ -194,6 +194,16 @@ func TestVerificationThatCannotBeMadeNow(t *testing.T) {
 	}
 }
 
+// The function may parse the form of a delivery, which the handler then finds as well.
+func TestVerificationReadsAForm(t *testing.T) {
+	verify, err := webhook.VerifyWith(webhook.PayPal(), func(r *http.Request, _ []byte) error { return asked(r.FormValue("account") == "a1") })
+	require.NoError(t, err)
+	r := post("account=a1&amount=100")
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	w := reply(verify(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.FormValue("amount")) })), r)
+	require.Equal(t, "100", w.Body.String())
+}
+
 // A forged delivery cannot make the receiver compare signatures without end.
 func TestTooManySignatures(t *testing.T) {
 	p := parties[5]

@@ -51,6 +51,9 @@ func Middleware(guard *idempotency.Guard) echo.MiddlewareFunc {
 			r := frame.Request(x.outside, x, c.Path())
 			x.request = r
 			frameworks.Serve(h, x.writer(), r)
+			if x.asked {
+				c.SetRequest(x.outside)
+			}
 			return x.err
 		}
 	}
@@ -65,6 +68,7 @@ type exchange struct {
 	request  *http.Request       // as the guard gets it
 	looks    bool                // the guard has idempotency.WithShadow
 	err      error               // to return to outer middleware
+	asked    bool                // the context has a request for a function of the guard
 }
 
 // run calls the handlers after the guard.
@@ -83,6 +87,7 @@ func run(w http.ResponseWriter, r *http.Request) {
 		frame.HandBack(x.outside, x.request)
 		c.SetResponse(x.response)
 	}()
+	x.asked = false
 	c.SetRequest(r)
 	if r == x.request { // the guard has nothing to do with it
 		x.err = x.next(c)
@@ -153,12 +158,17 @@ func ofTheRouter(c *echo.Context, err error) bool {
 }
 
 // Context returns the echo context of a request that a [Middleware] has handed to its guard. The
-// functions of the guard, for keys, fingerprints and refusals for example, get such requests. The
+// functions of the guard, for keys, fingerprints and refusals for example, get such requests. In one that is given the
+// body, the context reads that body, and the handler's request stays as it is. The
 // context must not be used once the request has been answered.
 func Context(ctx context.Context) (*echo.Context, bool) {
 	x, ok := frame.From[*exchange](ctx)
 	if !ok {
 		return nil, false
+	}
+	if again, ok := frame.Again(ctx); ok && !x.looks { // while a handler has the context
+		x.asked = true
+		x.c.SetRequest(again)
 	}
 	return x.c, true
 }

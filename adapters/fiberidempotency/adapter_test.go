@@ -54,6 +54,8 @@ func (l link) Answer(status int, body string) error { return l.Status(status).Se
 
 func (l link) ReadBody() {} // fasthttp has
 
+func (l link) Field(name string) string { return strings.Clone(l.FormValue(name)) }
+
 func (l link) Seen() (status int, size int64) {
 	return l.Response().StatusCode(), int64(len(l.Response().Body()))
 }

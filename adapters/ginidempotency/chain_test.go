@@ -135,6 +135,17 @@ func TestTemporaryFiles(t *testing.T) {
 	})
 }
 
+func TestForms(t *testing.T) {
+	frametest.Forms(t, func(t testing.TB, guard *idempotency.Guard) string {
+		e := gin.New()
+		e.POST("/charges", ginidempotency.Middleware(guard), func(c *gin.Context) { c.String(http.StatusCreated, c.PostForm("amount")) })
+		return frametest.ServeHTTP(t, e) + "/charges"
+	}, func(ctx context.Context, name string) string {
+		c, _ := ginidempotency.Context(ctx)
+		return c.PostForm(name)
+	})
+}
+
 // Generated code, such as oapi-codegen's, gives implementations the gin.Context for a context.Context.
 func TestOwnContextHasTheRun(t *testing.T) {
 	frametest.OwnContext(t, func(t testing.TB, guard *idempotency.Guard, charge func(context.Context) error) string {

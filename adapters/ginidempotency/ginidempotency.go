@@ -177,12 +177,18 @@ func (x *exchange) look(w http.ResponseWriter) {
 }
 
 // Context returns the gin context of a request that a [Middleware] has handed to its guard. The
-// functions of the guard, for keys, fingerprints and refusals for example, get such requests. The
+// functions of the guard, for keys, fingerprints and refusals for example, get such requests. One that is given the
+// body gets a copy of the context, which reads that body: its PostForm leaves the handler's alone. The
 // context must not be used once the request has been answered.
 func Context(ctx context.Context) (*gin.Context, bool) {
 	x, ok := frame.From[*exchange](ctx)
 	if !ok {
 		return nil, false
+	}
+	if again, ok := frame.Again(ctx); ok {
+		c := x.c.Copy()
+		c.Request = again
+		return c, true
 	}
 	return x.c, true
 }

@@ -69,7 +69,13 @@ func TestContext(t *testing.T) {
 		require.True(t, ok)
 		require.Equal(t, "charge", ctx.Operation().OperationID)
 		return "tenant", nil
-	})
+	}, idempotency.WithReference(func(r *http.Request, body []byte) string {
+		ctx, _ := humaidempotency.Context(r.Context())
+		read, err := io.ReadAll(ctx.BodyReader())
+		require.NoError(t, err)
+		require.Equal(t, body, read)
+		return ""
+	}))
 	require.Equal(t, http.StatusOK, frametest.Post(t, serve(t, charge, guarded(guard))).Status)
 	_, ok := humaidempotency.Context(t.Context())
 	require.False(t, ok)

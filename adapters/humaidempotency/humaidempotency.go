@@ -160,5 +160,8 @@ func Context(ctx context.Context) (huma.Context, bool) {
 	if !ok {
 		return nil, false
 	}
+	if again, ok := frame.Again(ctx); ok { // which has the body
+		return &runContext{humaContext: x.ctx, r: again}, true
+	}
 	return x.ctx, true
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/reread"
 )
 
 // key is that of a value of one module in the context of a request.
@@ -66,6 +67,10 @@ type Tap interface {
 	Note(status int, part []byte)
 	Judge(outcome uint8)
 }
+
+// Again returns the request that a function of the guard may read, which has the body. There is one while such a function
+// is called with the body.
+func Again(ctx context.Context) (*http.Request, bool) { return reread.From(ctx) }
 
 // HandBack gives the request outside the form that was parsed of its copy, which a guard with nothing to do has handed
 // on: the server deletes the temporary files of its own request.

@@ -29,6 +29,8 @@ type Context interface {
 	Answer(status int, body string) error
 	// ReadBody reads the body of the request, if the framework has not done so.
 	ReadBody()
+	// Field is a field of the form.
+	Field(name string) string
 	// Seen is what middleware outside can tell of the answer: its status and its size.
 	Seen() (status int, size int64)
 	// Own returns what middleware outside must find again after the guard: its request, for example.
@@ -80,6 +82,7 @@ func (a Adapter) Run(t *testing.T) {
 		"misplaced":           a.misplaced,
 		"shadow":              a.shadow,
 		"shadow of no route":  a.shadowOfNoRoute,
+		"forms":               a.forms,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -58,6 +58,8 @@ func (l echoLink[C, H, M]) Answer(status int, body string) error { return l.c.St
 
 func (l echoLink[C, H, M]) ReadBody() { _, _ = io.ReadAll(l.c.Request().Body) }
 
+func (l echoLink[C, H, M]) Field(name string) string { return l.c.FormValue(name) }
+
 func (l echoLink[C, H, M]) Seen() (status int, size int64) { return l.v.Seen(l.c) }
 
 func (l echoLink[C, H, M]) Own() []any { return []any{l.c.Request(), l.v.Writer(l.c)} }

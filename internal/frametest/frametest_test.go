@@ -17,6 +17,15 @@ func TestHTTP(t *testing.T) {
 	require.Equal(t, result.Requests, result.Equal)
 }
 
+func TestForms(t *testing.T) {
+	Forms(t, func(t testing.TB, guard *idempotency.Guard) string {
+		return ServeHTTP(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusCreated)
+			fmt.Fprint(w, r.PostFormValue("amount"))
+		})))
+	}, nil)
+}
+
 // The requests find what naive adapters get wrong.
 func TestNaiveAdapterIsFound(t *testing.T) {
 	naive := HTTP()
