@@ -283,7 +283,7 @@ func inFlight(runs []engine.InFlightRun) (infos []RecordInfo) {
 // [WithResolver] that were called have returned; or when ctx ends. In the
 // second case it gives up the runs that the store has failed to settle, reports each as
 // [event.RecordingLost], and returns the context's error. A run that is still in flight keeps its claim for
-// as long as it lasts, and is reported as [event.RunLeft] if it has outlasted a third of its lease.
+// as long as it lasts, and is reported as [event.RunLeft].
 //
 // Claims whose reply never came, and under which nothing has run, are given back before. The store
 // has one more lease to answer that, if ctx does not end before. Shutdown reports each that it gives

@@ -27,7 +27,7 @@ func (e *Engine) reportLeft(err error) {
 	left := make(map[*Lease]time.Time) // and when they began: no observer is called while runs cannot end
 	e.core.runs.Each(func(of any, started time.Time) { left[of.(*Lease)] = started })
 	for l, started := range left {
-		if !l.hasEnded() && time.Since(started) > l.claim.Lease/renewalsPerLease {
+		if !l.hasEnded() {
 			l.Observe(event.Event{Kind: event.RunLeft, Duration: time.Since(started), Err: err})
 		}
 	}
