@@ -222,6 +222,9 @@ type Stats struct {
 	// Running are the runs in flight: handlers and functions of [Do] that have not returned,
 	// and those whose client waits while the run is settled.
 	Running int
+	// ByRoute is Running of each route: of the label that [WithRoute] gave, of http.Request.Pattern, or of "". It is nil if
+	// nothing runs.
+	ByRoute map[string]int
 	// Waiting are the requests that wait for the answer of another run, as [WithWait] lets
 	// them. [Limits].WaitingBytes bounds them.
 	Waiting int
@@ -240,10 +243,10 @@ type Stats struct {
 	// Each keeps a goroutine. At 4,096 no further call is made until one returns. A store that
 	// obeys its context ([store.ContextStore]) has none.
 	Abandoned int
-	// Long are the runs in flight that have lasted for longer than a third of their lease, the oldest first
-	// and 16 at most. Of each, Record, Route, State, Attempt and Started are set. A run that hangs is the
-	// first of them.
-	Long []RecordInfo
+	// Oldest are the oldest runs in flight, one of each route, and Long are all that have lasted for longer than a third of
+	// their lease, 16 at most: both with the oldest first. Of each, Record, Route, State, Attempt and Started are set. A run
+	// that hangs is the first of its route.
+	Oldest, Long []RecordInfo
 }
 
 // Stats returns what the guard is busy with in this process, together with all guards made from
@@ -251,15 +254,17 @@ type Stats struct {
 // metrics.
 func (g *Guard) Stats() Stats {
 	s := g.route.engine.Stats()
-	stats := Stats{
-		Running: s.Running, Waiting: s.Waiting, Pending: s.Pending, PendingBytes: s.PendingBytes, GivingBack: s.GivingBack, Abandoned: s.Abandoned,
+	return Stats{
+		Running: s.Running, ByRoute: s.ByRoute, Waiting: s.Waiting, Pending: s.Pending, PendingBytes: s.PendingBytes,
+		GivingBack: s.GivingBack, Abandoned: s.Abandoned, Oldest: inFlight(s.Oldest), Long: inFlight(s.Long),
 	}
-	for _, run := range s.Long {
-		stats.Long = append(stats.Long, RecordInfo{
-			Record: run.Record, Route: run.Route, State: store.Claimed, Attempt: run.Attempt, Started: run.Started,
-		})
+}
+
+func inFlight(runs []engine.InFlightRun) (infos []RecordInfo) {
+	for _, r := range runs {
+		infos = append(infos, RecordInfo{Record: r.Record, Route: r.Route, State: store.Claimed, Attempt: r.Attempt, Started: r.Started})
 	}
-	return stats
+	return infos
 }
 
 // Shutdown ends the guard, and all guards made from it by [Guard.With]. From then on every new
@@ -271,7 +276,7 @@ func (g *Guard) Stats() Stats {
 // [WithResolver] that were called have returned; or when ctx ends. In the
 // second case it gives up the runs that the store has failed to settle, reports each as
 // [event.RecordingLost], and returns the context's error. A run that is still in flight keeps its claim for
-// as long as it lasts, and is reported as [event.RunLeft] if it has outlasted a third of its lease.
+// as long as it lasts, and is reported as [event.RunLeft].
 //
 // Claims whose reply never came, and under which nothing has run, are given back before. The store
 // has one more lease to answer that, if ctx does not end before. Shutdown reports each that it gives

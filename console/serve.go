@@ -79,10 +79,18 @@ func find(r *http.Request) (page, name string, found bool) {
 	}
 	_, known := screens[last]
 	known = known && last != "records"
-	if !known && (r.Pattern == u.Path || strings.HasSuffix(r.Pattern, " "+u.Path)) {
+	if !known && isPattern(r.Pattern, u.Path, last) {
 		return "", "", true
 	}
 	return last, last, known
+}
+
+// isPattern reports whether a router has the console at an address with that last part, and not only below it. A pattern may
+// begin with a method and a host, its parts may have names, and that of a chi.Mux for all below an address stands for the
+// address, too.
+func isPattern(pattern, path, last string) bool {
+	pattern = strings.TrimSuffix(pattern, "/*")
+	return strings.HasSuffix(pattern, "/"+last) && strings.Count(pattern, "/") == strings.Count(path, "/")
 }
 
 // serve shows a screen, or does what its form asks for.

@@ -20,8 +20,8 @@ func (v *visit) process(s *idempotency.Stats) inspect.Process {
 	p := inspect.Process{
 		Running: s.Running, Waiting: s.Waiting, Pending: s.Pending, PendingBytes: s.PendingBytes, GivingBack: s.GivingBack, Abandoned: s.Abandoned,
 	}
-	if len(s.Long) > 0 {
-		p.OldestRun = int64(v.now().Sub(s.Long[0].Started) / time.Second)
+	if len(s.Oldest) > 0 {
+		p.OldestRun = int64(v.now().Sub(s.Oldest[0].Started) / time.Second)
 	}
 	return p
 }

@@ -117,9 +117,8 @@ const (
 	// why the guard has given that up. Nothing has run under the claim. If it was granted, the
 	// lease and the recovery policy decide about the key: under idempotency.Hold it becomes held.
 	ClaimLeft Kind = "claim-left"
-	// RunLeft: a shutdown was given up before this run had ended. It goes on and keeps its claim; if its process
-	// ends first, nobody knows what it has done. Duration is how long it has lasted. Only runs that have
-	// outlasted a third of their lease are reported.
+	// RunLeft: a shutdown was given up before this run had ended and was settled. It goes on and keeps its claim; if its
+	// process ends first, nobody knows what it has done. Duration is how long it has lasted.
 	RunLeft Kind = "run-left"
 	// RecordGone: the store does not know a record any more that this process has completed, long before it
 	// expires. It was emptied, it evicts, or a copy that is behind has taken its place: other keys

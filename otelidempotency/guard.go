@@ -126,7 +126,6 @@ type ttl struct {
 
 func (w *watch) observe(ctx context.Context, o metric.Observer) error {
 	stats := w.guard.Stats()
-	o.ObserveInt64(w.running, int64(stats.Running))
 	o.ObserveInt64(w.waiting, int64(stats.Waiting))
 	o.ObserveInt64(w.pending, int64(stats.Pending))
 	o.ObserveInt64(w.givingBack, int64(stats.GivingBack))
@@ -134,15 +133,23 @@ func (w *watch) observe(ctx context.Context, o metric.Observer) error {
 	if timeout := adapter.For(w.guard).StoreTimeout(); timeout > 0 {
 		o.ObserveFloat64(w.callTimeout, timeout.Seconds())
 	}
-	told := make(map[string]bool)
-	for _, run := range stats.Long {
-		if route := routeOf(run.Route); !told[route] { // the oldest comes first
-			told[route] = true
-			o.ObserveFloat64(w.runAge, time.Since(run.Started).Seconds(), w.made.of(labels{route: route}).observe...)
-		}
-	}
+	running := make(map[*measurement]int64) // several labels of routes may have one
 	for _, t := range w.ttls {
+		running[t.of] = 0
 		o.ObserveFloat64(w.ttl, t.seconds, t.of.observe...)
+	}
+	for route, n := range stats.ByRoute {
+		running[w.made.of(labels{route: routeOf(route)})] += int64(n)
+	}
+	for of, n := range running {
+		o.ObserveInt64(w.running, n, of.observe...)
+	}
+	told := make(map[*measurement]bool)
+	for _, run := range stats.Oldest {
+		if of := w.made.of(labels{route: routeOf(run.Route)}); !told[of] { // the oldest comes first
+			told[of] = true
+			o.ObserveFloat64(w.runAge, time.Since(run.Started).Seconds(), of.observe...)
+		}
 	}
 	w.observeCensus(o)
 	return w.observeHeld(ctx, o)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -46,23 +47,24 @@ func TestGaugesOfAGuard(t *testing.T) {
 	})
 }
 
-// Runs that last are told by their route, and the oldest counts.
-func TestGaugeOfRunsThatLast(t *testing.T) {
+// Runs in flight are told by their route, and the age is that of the oldest.
+func TestGaugesOfRunsByRoute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, idempotency.NewMemoryStore())
 		b.watch(t)
 		leave := make(chan struct{})
-		for _, route := range []string{"/charges", "/payouts"} {
+		for _, route := range []string{"POST /charges", "PUT /charges", "/payouts"} {
 			h := b.guard.With(idempotency.WithRoute(route)).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-leave }))
 			for _, key := range []string{"a", "b"} {
-				go b.serve(t, h, route+key, "")
+				go b.serve(t, h, strings.ReplaceAll(route, " ", ":")+key, "")
 				time.Sleep(6 * time.Second)
 			}
 		}
-		time.Sleep(time.Minute)
-		require.Equal(t, map[string]int64{"http.route=/charges": 84, "http.route=/payouts": 72}, b.values(t, "idempotency.run.age"))
+		age, active := b.values(t, "idempotency.run.age"), b.values(t, "idempotency.runs.active")
 		close(leave)
 		synctest.Wait()
+		require.Equal(t, map[string]int64{"http.route=/charges": 36, "http.route=/payouts": 12}, age)
+		require.Equal(t, map[string]int64{"": 0, "http.route=/charges": 4, "http.route=/payouts": 2}, active)
 		require.NotContains(t, b.metrics(t), "idempotency.run.age")
 	})
 }

@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/redis/go-redis/v9"
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/inspect"
@@ -85,45 +82,13 @@ func (d *doctor) runs(ctx context.Context) error {
 	return nil
 }
 
-// namesInRedis returns names of keys below the prefix, without it: some of each master.
-func (d *doctor) namesInRedis(ctx context.Context) (names []string, err error) {
-	var mu sync.Mutex
-	one := func(ctx context.Context, c *redis.Client) error {
-		prefix := d.source.target.prefix
-		quoted := strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(prefix)
-		var cursor uint64
-		for n := 0; n == 0 || cursor != 0 && n < 10; n++ {
-			found, next, err := c.Scan(ctx, cursor, quoted+"*", 1000).Result()
-			if err != nil {
-				return err
-			}
-			mu.Lock()
-			for _, name := range found {
-				names = append(names, strings.TrimPrefix(name, prefix))
-			}
-			mu.Unlock()
-			cursor = next
-		}
-		return nil
-	}
-	if cluster, isCluster := d.source.redis.(*redis.ClusterClient); isCluster {
-		return names, cluster.ForEachMaster(ctx, one)
-	}
-	client, _ := d.source.redis.(*redis.Client)
-	err = one(ctx, client)
-	return names, err
-}
-
 // prefixes looks for records of a longer prefix that begins with this one.
 func (d *doctor) prefixes(names []string) {
-	for _, name := range names {
-		const record = 43
-		if n := len(name) - record; n > 0 && !store.IsOwn(name[n:]) {
-			if _, other := inspect.Named(name[n:]); other == nil {
-				d.say("prefix", warn, fmt.Sprintf("%q has records of %q below it", d.source.target.prefix, d.source.target.prefix+name[:n]),
-					"no prefix may be the beginning of another: docs/how-to/redis.md")
-				return
-			}
+	for _, longer := range prefixesOf(names) {
+		if longer != "" {
+			d.say("prefix", warn, fmt.Sprintf("%q has records of %q below it", d.source.target.prefix, d.source.target.prefix+longer),
+				"no prefix may be the beginning of another: docs/how-to/redis.md")
+			return
 		}
 	}
 	d.say("prefix", ok, "no other prefix begins with it", "")

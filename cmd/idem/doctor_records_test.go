@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"database/sql"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -88,6 +89,20 @@ func TestDoctorSeesPrefixesThatOverlap(t *testing.T) {
 	got := checks(t, inspect.ExitOK, flags...)["prefix"]
 	require.Equal(t, []string{warn, `"idem:" has records of "idem:eu:" below it`}, []string{got.Result, got.Found})
 	require.Equal(t, ok, checks(t, inspect.ExitOK, append(flags, "--prefix", "idem:eu:")...)["prefix"].Result)
+}
+
+// Where a prefix has no records, people are told which have: a service may have another one than the default.
+func TestHeldUnderAnotherPrefix(t *testing.T) {
+	t.Parallel()
+	p, _ := redisPlace(t)
+	fill(t, p)
+	serve(t, guardtest.RedisStore(t, guardtest.RedisClient(t, strings.TrimPrefix(p.flags[1], "redis://")), idempotency.WithPrefix("used:"))).post("POST /orders", "a", created)
+	for name, args := range map[string][]string{
+		"held-prefix.txt": {"pay:", "-o", asTable}, "held-prefix.json": {"pay:", "-o", asJSON}, "held-prefix-used.txt": {"used:"},
+	} {
+		got := p.idem(t, append([]string{"held", "--prefix"}, args...)...).exits(t, inspect.ExitOK)
+		requireGolden(t, name, got.out+got.err)
+	}
 }
 
 // Dead rows that vacuum has not removed are found.

@@ -66,7 +66,7 @@ func (d *doctor) examineRedis(ctx context.Context) error {
 	if err := d.rights(ctx); err != nil {
 		return err
 	}
-	names, err := d.namesInRedis(ctx)
+	names, err := d.source.namesInRedis(ctx, d.source.target.prefix)
 	switch {
 	case err != nil && isAway(err):
 		return err

@@ -30,10 +30,17 @@ func (a *app) held() *cobra.Command {
 	cmd.Flags().IntVar(&q.Limit, "limit", 50, "how many")
 	cmd.Flags().StringVar(&q.Cursor, "cursor", "", "where to go on")
 	cmd.RunE = a.on(func(ctx context.Context, d desk, _ []string) error {
-		return a.listPages(q.Limit, q.Cursor, func(limit int, cursor string) ([]inspect.Record, string, error) {
+		some := q.Cursor != ""
+		err := a.listPages(q.Limit, q.Cursor, func(limit int, cursor string) ([]inspect.Record, string, error) {
 			q.Limit, q.Cursor = limit, cursor
-			return d.Held(ctx, q)
+			found, next, err := d.Held(ctx, q)
+			some = some || len(found) > 0
+			return found, next, err
 		}, "Nothing is held.", "idem why RECORD says what happened, and what each decision would do.")
+		if s, isStore := d.(*source); isStore && err == nil && !some {
+			s.adviseOnPrefix(ctx, a)
+		}
+		return err
 	})
 	return cmd
 }

@@ -216,7 +216,7 @@ func TestMetricsAreTheSameEverywhere(t *testing.T) {
 		reg := prometheus.NewRegistry()
 		clientgolang.Watch(reg, work(t, idempotency.NewMemoryStore(), clientgolang.Observe(reg)))
 		without := families(t, reg)
-		require.GreaterOrEqual(t, len(without), 6)
+		require.GreaterOrEqual(t, len(without), 8)
 		for name, f := range without {
 			require.Equal(t, all[name].kind, f.kind, name)
 			for _, label := range f.labels {

@@ -2,6 +2,7 @@
 package differ
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -9,17 +10,24 @@ import (
 	"unsafe"
 )
 
-// Check returns an error that names the fields of [Fields], if there are some.
+// options are those that have not the name of the field that they set.
+var options = map[string]string{"formerFingerprints": "WithFingerprint", "MaxAnswer": "WithLimits"}
+
+// Check returns an error that names the options that set the fields of [Fields], if there are some.
 func Check(a, b any, ignored ...string) error {
 	lost := Fields(a, b, ignored...)
 	if lost == nil {
 		return nil
 	}
+	for i, field := range lost {
+		lost[i] = cmp.Or(options[field], "With"+strings.ToUpper(field[:1])+field[1:])
+	}
+	lost = slices.Compact(lost)
 	return fmt.Errorf("idempotency: a guard stands inside a guard on the same store that has other settings (%s), so its own do nothing: give each route one guard", strings.Join(lost, ", "))
 }
 
 // Fields returns the names of the fields in which two structs of one type differ, given pointers to them, without
-// those that are ignored. A field called rules stands for its own fields. Functions are equal if they are one value:
+// those that are ignored. A field called rules or Seals stands for its own fields. Functions are equal if they are one value:
 // two closures of the same code are not, and pointers only if they are one.
 func Fields(a, b any, ignored ...string) []string {
 	return fields(reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem(), ignored)
@@ -29,7 +37,7 @@ func fields(a, b reflect.Value, ignored []string) (differ []string) {
 	for i := range a.NumField() {
 		switch name := a.Type().Field(i).Name; {
 		case slices.Contains(ignored, name):
-		case name == "rules":
+		case name == "rules", name == "Seals":
 			differ = append(differ, fields(a.Field(i), b.Field(i), ignored)...)
 		case !equal(a.Field(i), b.Field(i)):
 			differ = append(differ, name)

@@ -35,8 +35,7 @@ type core struct {
 	mistakes  report.Mistakes
 	work      inflight.Work
 	late      inflight.Work // claims that are being given back
-	running   atomic.Int64  // runs in flight
-	long      inflight.LongRuns
+	runs      inflight.Runs // of *Lease
 	unsettled inflight.Debts
 	pending   inflight.Backlog // runs that wait to be settled
 	ghosts    inflight.Backlog // claims whose reply never came

@@ -3,7 +3,6 @@ package engine
 import (
 	"time"
 
-	"example.com/idempotency/internal/engine/inflight"
 	"example.com/idempotency/store"
 )
 
@@ -42,27 +41,6 @@ func (e *Engine) Admit() bool { return e.core.work.Admit() }
 
 // Leave ends a request that was admitted.
 func (e *Engine) Leave() { e.core.work.Leave() }
-
-// Stats are what an engine is busy with in this process at one moment. The root's Stats say more of
-// each field.
-type Stats struct {
-	Running      int
-	Waiting      int
-	Pending      int
-	PendingBytes int64
-	GivingBack   int
-	Abandoned    int
-	Long         []inflight.LongRun
-}
-
-// Stats returns what e is busy with, together with all engines made from it by With.
-func (e *Engine) Stats() Stats {
-	c := e.core
-	s := Stats{Running: int(c.running.Load()), Waiting: c.room.size(), Abandoned: int(c.abandoned.Load()), Long: c.long.Oldest()}
-	s.Pending, s.PendingBytes = c.pending.Size()
-	s.GivingBack, _ = c.ghosts.Size()
-	return s
-}
 
 // CallTimeout bounds a call of a small value that somebody waits for. It is 0 where calls return at once.
 func (e *Engine) CallTimeout() time.Duration {

@@ -42,7 +42,6 @@ type Lease struct {
 	// lostInRun says that the claim was lost before the run was over.
 	lostInRun bool
 	ended     bool
-	isLong    bool // it is one of the long runs
 }
 
 // An Identity is what a request is compared by: its fingerprint, and checksums of its parts.

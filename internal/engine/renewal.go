@@ -82,9 +82,6 @@ func (l *Lease) outliveRun() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.runOver = true
-	if l.isLong {
-		l.core.long.Remove(l)
-	}
 }
 
 // forgetRun lets go of the run's memory, which the lease may have to outlive.
@@ -108,6 +105,13 @@ func (l *Lease) end() bool {
 		l.renewer = nil
 	}
 	return true
+}
+
+// hasEnded reports whether end was called: the run is settled, or given up.
+func (l *Lease) hasEnded() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ended
 }
 
 // valid reports whether the claim is surely ours, and not given up.
@@ -232,10 +236,6 @@ func (l *Lease) renewInSlot() (sent time.Time, err error) {
 func (l *Lease) nextRenewal(now time.Time) (owner store.Owner, over bool, timeout time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.runOver && !l.ended && !l.isLong {
-		l.isLong = true
-		l.core.long.Add(l, inflight.LongRun{Record: l.Name, Route: l.Route, Attempt: l.Attempt, Started: l.sure.Add(-l.margin())})
-	}
 	left := l.sure.Sub(now)
 	if l.lost || left <= 0 && l.failures == 0 {
 		return l.owner, l.runOver, l.timeout()

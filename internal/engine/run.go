@@ -6,6 +6,7 @@ import (
 
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/answer"
+	"example.com/idempotency/internal/engine/inflight"
 	"example.com/idempotency/internal/rules"
 	"example.com/idempotency/store"
 )
@@ -44,7 +45,8 @@ type Run struct {
 	op    Operation
 	ctx   runContext
 
-	start time.Time // if somebody hears of it
+	inFlight inflight.Run
+	start    time.Time // if somebody hears of it
 	// Happened says that the outcome is Final although its answer is not sealed yet.
 	Happened bool
 	// RefusesStopped says that the run was told to stop before it answered with a refusal, and that the
@@ -88,15 +90,15 @@ func (u *Run) Perform(t Task) (Verdict, Ending) {
 	if u.Lease.rules.Reporter.Heard() {
 		u.start = time.Now()
 	}
-	running := &u.Lease.core.running
-	running.Add(1)
-	defer running.Add(-1)
+	l := u.Lease
+	l.core.runs.Enter(&u.inFlight, l, l.sure.Add(-l.margin()), l.claim.Owner[0])
+	defer u.inFlight.Leave()
 	if u.op.outer != nil {
 		u.op.outer.progress.contain(1)
 		defer u.op.outer.progress.contain(-1)
 	}
 	defer u.ctx.end()
-	u.Lease.keep(&u.ctx)
+	l.keep(&u.ctx)
 	judged := false
 	defer func() {
 		if !judged {

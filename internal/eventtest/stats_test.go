@@ -22,7 +22,9 @@ func TestStatsOfRunsAndWaiters(t *testing.T) {
 		owner := p.Start(t, guardtest.Call{Key: "k"})
 		other := p.Start(t, guardtest.Call{Key: "other"})
 		waiters := p.Waiters(t, 3, guardtest.Call{Key: "k"})
-		require.Equal(t, idempotency.Stats{Running: 2, Waiting: 3}, p.Guard.Stats())
+		got := p.Guard.Stats()
+		got.Oldest = nil
+		require.Equal(t, idempotency.Stats{Running: 2, ByRoute: map[string]int{"": 2}, Waiting: 3}, got)
 		require.Equal(t, p.Guard.Stats(), p.Guard.With().Stats(), "they are those of all guards of the family")
 		<-owner
 		<-other
@@ -55,18 +57,20 @@ func TestStatsOfWhatWaitsForTheStore(t *testing.T) {
 	})
 }
 
-// A run that hangs is known by its route, from the first renewal until it ends, however it ends.
+// A run that hangs is known by its route until it ends, however it ends and how many of another route hang, too.
 func TestStatsOfLongRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leave := make(chan struct{})
 		stop := sync.OnceFunc(func() { close(leave) })
 		defer stop()
-		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			<-leave
 			if r.Header.Get("Idempotency-Key") == "fails" {
 				w.WriteHeader(http.StatusInternalServerError)
 			}
-		}), idempotency.WithLease(30*time.Second), idempotency.WithRoute("POST /charges"))
+		})
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), h, idempotency.WithLease(30*time.Second), idempotency.WithRoute("POST /charges"))
+		payouts := guardtest.ServeRecorder(t, p.Guard.With(idempotency.WithRoute("POST /payouts")).Handler(h))
 		start := time.Now()
 		var ended []<-chan guardtest.Reply
 		for n := range 20 {
@@ -85,13 +89,19 @@ func TestStatsOfLongRuns(t *testing.T) {
 			require.NotEmpty(t, run.Record)
 			require.True(t, run.Started.Equal(start.Add(time.Duration(n)*time.Second)), run.Started)
 		}
-		last := p.Start(t, guardtest.Call{Key: "fails"})
+		last := payouts.Start(t, guardtest.Call{Key: "fails"})
+		synctest.Wait()
+		stats := p.Guard.Stats()
+		require.Equal(t, map[string]int{"POST /charges": 20, "POST /payouts": 1}, stats.ByRoute)
+		require.Equal(t, long[0], stats.Oldest[0])
+		require.Equal(t, "POST /payouts", stats.Oldest[1].Route)
+		require.True(t, stats.Oldest[1].Started.Equal(time.Now()))
 		time.Sleep(time.Minute)
 		stop()
 		for _, e := range append(ended, last) {
 			<-e
 		}
-		require.Empty(t, p.Guard.Stats().Long)
+		require.Zero(t, p.Guard.Stats())
 	})
 }
 

@@ -101,5 +101,5 @@ type Process struct {
 	PendingBytes int64 `json:"pending_bytes"`
 	GivingBack   int   `json:"giving_back" jsonschema:"claims whose reply never came"`
 	Abandoned    int   `json:"abandoned" jsonschema:"calls that have not returned"`
-	OldestRun    int64 `json:"oldest_run_seconds,omitempty" jsonschema:"of those that have outlasted a third of their lease"`
+	OldestRun    int64 `json:"oldest_run_seconds,omitempty" jsonschema:"age of the oldest of the running"`
 }

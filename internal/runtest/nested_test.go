@@ -115,26 +115,27 @@ func TestGuardInsideAGuardLetsItsRunPass(t *testing.T) {
 // around all routes.
 func TestGuardInsideAGuardLosesNoSettings(t *testing.T) {
 	refusal := func(*http.Request, []byte) (fp idempotency.Fingerprint, err error) { return fp, errors.New("no") }
-	for setting, opt := range map[string]idempotency.Option{
-		"recovery":        idempotency.WithRecovery(idempotency.Hold),
-		"TTL":             idempotency.WithTTL(time.Hour),
-		"fingerprint":     idempotency.WithFingerprint(refusal),
-		"unrecorded":      idempotency.WithUnrecorded("X-Secret"),
-		"authorizeReplay": idempotency.WithAuthorizeReplay(func(*http.Request, idempotency.RecordInfo) error { return nil }),
-		"outcome":         idempotency.WithOutcome(func(int, http.Header) idempotency.Outcome { return idempotency.Unknown }),
-		"resolver": idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
+	for settings, opts := range map[string][]idempotency.Option{
+		"WithRecovery":        {idempotency.WithRecovery(idempotency.Hold)},
+		"WithTTL":             {idempotency.WithTTL(time.Hour)},
+		"WithFingerprint":     {idempotency.WithFingerprint(refusal, idempotency.RawFingerprint)},
+		"WithUnrecorded":      {idempotency.WithUnrecorded("X-Secret")},
+		"WithAuthorizeReplay": {idempotency.WithAuthorizeReplay(func(*http.Request, idempotency.RecordInfo) error { return nil })},
+		"WithOutcome":         {idempotency.WithOutcome(func(int, http.Header) idempotency.Outcome { return idempotency.Unknown })},
+		"WithResolver": {idempotency.WithResolver(func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
 			return idempotency.Resolution{}, nil
-		}),
-		"Derivation": idempotency.WithDerivation("another", nil),
-		"MaxAnswer":  idempotency.WithLimits(idempotency.Limits{ResponseBody: 1}),
+		})},
+		"WithDerivation":           {idempotency.WithDerivation("another", nil)},
+		"WithLimits":               {idempotency.WithLimits(idempotency.Limits{ResponseBody: 1})},
+		"WithSealer, WithKeptKeys": {idempotency.WithSealer(guardtest.NewSealer(t, 1)), idempotency.WithKeptKeys(true)},
 	} {
 		h, seen := &guardtest.Counter{}, &guardtest.Events{}
 		outer := guardtest.NewGuard(t, idempotency.NewMemoryStore())
-		s := guardtest.ServeRecorder(t, outer.Handler(outer.With(opt, idempotency.WithObserver(seen.Observe)).Handler(h)))
+		s := guardtest.ServeRecorder(t, outer.Handler(outer.With(append(opts, idempotency.WithObserver(seen.Observe))...).Handler(h)))
 		for range 2 {
 			guardtest.RequireProblem(t, s.Do(t, guardtest.Call{Key: "k"}), http.StatusServiceUnavailable, problem.NoAnswer)
 		}
-		require.ErrorContains(t, seen.Errors()[0], "("+setting+")")
+		require.ErrorContains(t, seen.Errors()[0], "("+settings+")")
 		require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{}).Status, "without a key there is no run")
 		require.EqualValues(t, 1, h.Runs.Load())
 	}

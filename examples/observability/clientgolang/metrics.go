@@ -5,6 +5,7 @@ package clientgolang
 import (
 	"context"
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -54,10 +55,29 @@ func Observe(reg prometheus.Registerer) idempotency.Option {
 	})
 }
 
-// Watch exports what waits for the store in this process.
+// Watch exports what runs in this process, by route, and what waits for the store.
 func Watch(reg prometheus.Registerer, g *idempotency.Guard) {
 	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{Name: "idempotency_pending_recordings"},
 		func() float64 { return float64(g.Stats().Pending) })
 	promauto.With(reg).NewGaugeVec(prometheus.GaugeOpts{Name: "idempotency_policy_ttl_seconds"}, []string{"http_route"}).
 		WithLabelValues(g.Policy().Route).Set(g.Policy().TTL.Seconds())
+	reg.MustRegister(inFlight{g})
+}
+
+// inFlight exports the runs in flight of each route, and the age of the oldest.
+type inFlight struct{ guard *idempotency.Guard }
+
+var (
+	active = prometheus.NewDesc("idempotency_runs_active", "", []string{"http_route"}, nil)
+	age    = prometheus.NewDesc("idempotency_run_age_seconds", "", []string{"http_route"}, nil)
+)
+
+func (inFlight) Describe(to chan<- *prometheus.Desc) { to <- active; to <- age }
+
+func (f inFlight) Collect(to chan<- prometheus.Metric) {
+	stats := f.guard.Stats()
+	for _, run := range stats.Oldest {
+		to <- prometheus.MustNewConstMetric(active, prometheus.GaugeValue, float64(stats.ByRoute[run.Route]), run.Route)
+		to <- prometheus.MustNewConstMetric(age, prometheus.GaugeValue, time.Since(run.Started).Seconds(), run.Route)
+	}
 }
