@@ -29,7 +29,7 @@ type core struct {
 	renewers  sync.Pool // of *renewer
 	room      waitingRoom
 	resolving resolving
-	resolvers resolvers
+	labelled  labelled
 	finders   finders
 	reports   report.Once
 	mistakes  report.Mistakes
@@ -104,19 +104,22 @@ func (r *resolving) enter(key string) bool {
 
 func (r *resolving) leave(key string) { r.keys.Delete(key) }
 
-// resolvers are the rules that have a resolver and a label, by the label.
-type resolvers struct {
+// labelled are the rules that have a label, by the label. Of several, those with a resolver count.
+type labelled struct {
 	mu    sync.Mutex
 	rules map[string]*Rules
 }
 
-// add enters rules, if they have both.
-func (r *resolvers) add(rules *Rules) {
-	if rules.Resolver == nil || rules.Route == "" {
+// add enters rules, if they have a label.
+func (r *labelled) add(rules *Rules) {
+	if rules.Route == "" {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if there := r.rules[rules.Route]; there != nil && there.Resolver != nil && rules.Resolver == nil {
+		return
+	}
 	if r.rules == nil {
 		r.rules = make(map[string]*Rules)
 	}
@@ -124,7 +127,7 @@ func (r *resolvers) add(rules *Rules) {
 }
 
 // of returns the rules of a label, or nil.
-func (r *resolvers) of(label string) *Rules {
+func (r *labelled) of(label string) *Rules {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.rules[label]

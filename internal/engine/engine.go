@@ -22,7 +22,7 @@ func New(st store.Store, local bool, waitingBytes int64, rules *Rules) *Engine {
 
 // With returns an engine that shares all but its rules with e.
 func (e *Engine) With(rules *Rules) *Engine {
-	e.core.resolvers.add(rules)
+	e.core.labelled.add(rules)
 	e.core.finders.add(rules)
 	if rules.Seals.Sealer != nil {
 		e.core.seals.Store(true)

@@ -181,7 +181,7 @@ func (r *reconciler) look(ctx context.Context, name string, rec store.Record) {
 		return // a store that ignores the query
 	}
 	e := r.engine
-	route := e.core.resolvers.of(rec.Label)
+	route := e.core.labelled.of(rec.Label)
 	if route != nil {
 		e = &Engine{e.core, route}
 	}
@@ -193,7 +193,7 @@ func (r *reconciler) look(ctx context.Context, name string, rec store.Record) {
 	if !known && h.core.reports.IsNew(run) {
 		h.reportHeld(ctx)
 	}
-	if route != nil && h.ID.Record == "" {
+	if route != nil && route.Resolver != nil && h.ID.Record == "" {
 		r.found = append(r.found, h)
 	}
 }

@@ -51,8 +51,8 @@ func resolveHeld(ctx context.Context, a *Access, observe func(event.Event)) bool
 
 // resolverFor returns the engine whose resolver is asked about records with a label, or nil.
 func (e *Engine) resolverFor(label string) *Engine {
-	switch rules := e.core.resolvers.of(label); {
-	case rules != nil:
+	switch rules := e.core.labelled.of(label); {
+	case rules != nil && rules.Resolver != nil:
 		return &Engine{e.core, rules}
 	case e.rules.Resolver != nil:
 		return e
