@@ -139,7 +139,8 @@ func next(w http.ResponseWriter, r *http.Request) {
 		return
 	case inner.set:
 	case c.FullPath() == "":
-		// gin is about to answer 404 or 405.
+		// gin is about to answer 404 or 405, past a writer that compresses.
+		inner.Header().Del("Content-Encoding")
 		if ok {
 			op.SetOutcome(idempotency.NotExecuted)
 		}
