@@ -55,12 +55,14 @@ func Observe(reg prometheus.Registerer) idempotency.Option {
 	})
 }
 
-// Watch exports what runs in this process, by route, and what waits for the store.
-func Watch(reg prometheus.Registerer, g *idempotency.Guard) {
+// Watch exports what runs in this process, by route, and what waits for the store. The routes are guards made from g.
+func Watch(reg prometheus.Registerer, g *idempotency.Guard, routes ...*idempotency.Guard) {
 	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{Name: "idempotency_pending_recordings"},
 		func() float64 { return float64(g.Stats().Pending) })
-	promauto.With(reg).NewGaugeVec(prometheus.GaugeOpts{Name: "idempotency_policy_ttl_seconds"}, []string{"http_route"}).
-		WithLabelValues(g.Policy().Route).Set(g.Policy().TTL.Seconds())
+	ttl := promauto.With(reg).NewGaugeVec(prometheus.GaugeOpts{Name: "idempotency_policy_ttl_seconds"}, []string{"http_route"})
+	for _, route := range append(routes, g) {
+		ttl.WithLabelValues(route.Policy().Route).Set(route.Policy().TTL.Seconds())
+	}
 	reg.MustRegister(inFlight{g})
 }
 
