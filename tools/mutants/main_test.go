@@ -19,13 +19,14 @@ func tree(t *testing.T, files map[string]string) string {
 	root := t.TempDir()
 	all := map[string]string{
 		"go.mod": "module example.org/tree\n\ngo 1.26.0\n",
-		"add.go": "package tree\n\nfunc add(a, b int) int {\n\treturn a + b\n}\n\nfunc loop() bool { return false }\n",
+		"add.go": "package tree\n\nfunc add(a, b int) int {\n\treturn a + b\n}\n\nfunc waits() bool { return false }\n",
 		"add_test.go": `package tree
 
 import "testing"
 
 func TestAdd(t *testing.T) {
-	for loop() {
+	if waits() {
+		select {}
 	}
 	t.Run("one and one", func(t *testing.T) {
 		if add(1, 1) != 2 {

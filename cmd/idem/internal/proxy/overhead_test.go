@@ -111,7 +111,7 @@ func TestOverhead(t *testing.T) {
 		p := newProxy(t, "to: "+s.URL+"\nlisten: 127.0.0.1:0\nadmin: 127.0.0.1:0\nstore: "+st+"\n")
 		use(plain)
 		use(p)
-		turns := 5
+		turns := 1
 		if name == "memory" { // of which something is demanded
 			turns = 15
 		}
