@@ -141,6 +141,8 @@ func WithPrefix(prefix string) RedisOption {
 // When fewer do, the call fails, although its writes stay on the master. A [Guard] gives
 // up such a claim before the run begins. It repeats the calls of a run until they are
 // confirmed, and tells a run that its lease is lost when no renewal was confirmed in time.
+// If there are more replicas than n, a failover can promote one that has not confirmed. That of a dead master avoids it. A
+// planned one of Sentinel does not, because the others go on confirming for the old master: stop the traffic before it.
 // The default is 0: the master's word is enough, and a failover may forget a claim, a step
 // or an answer.
 //

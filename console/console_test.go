@@ -159,6 +159,13 @@ func TestFormIsSentAgainAfterARun(t *testing.T) {
 	s.post("POST /payouts", "payout-1", broken, hold)
 	require.Equal(t, store.Held, s.look("payout-1").State)
 	require.Equal(t, http.StatusConflict, b.decide(i, "resume").Code)
+
+	i = s.look("order-77")
+	require.Equal(t, http.StatusOK, b.decide(i, "final", "status", "201").Code)
+	require.NoError(t, s.guard.Forget(t.Context(), i.Key, s.look("order-77").Seen(), idempotency.Decision{})) // by somebody elsewhere
+	require.Equal(t, http.StatusOK, s.post("POST /orders", "order-77", func(http.ResponseWriter, *http.Request) {}).Code)
+	require.Equal(t, 1, s.look("order-77").Attempt)
+	require.Equal(t, http.StatusConflict, b.decide(i, "final", "status", "201").Code)
 }
 
 // The screen of a key tells its runs and the decisions about them in the order in which they came.

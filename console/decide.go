@@ -116,12 +116,14 @@ func (v *visit) settle(name string, f *form, seen store.Seen, res idempotency.Re
 	return d, err
 }
 
-// stands reports whether a decision that was made is still in force: nobody has claimed the key since.
+// stands reports whether a decision that was made is still in force: nobody has claimed the key since, nor forgotten it, after which
+// attempts count from 1 again.
 func stands(o *inspect.Order, r *inspect.Ruling, err error) bool {
 	if o.Word == "forget" {
 		return errors.Is(err, store.ErrNotFound)
 	}
-	return err == nil && r.Info.Attempt == o.Seen.Attempt && r.Info.State != store.Held
+	now := r.Info.Seen()
+	return err == nil && now.Attempt == o.Seen.Attempt && now.Owner == o.Seen.Owner && now.State != store.Held
 }
 
 // The decisions are those that a console has made last, by record or tenant, with what each has done. A form that is sent

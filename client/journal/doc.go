@@ -20,9 +20,9 @@
 //
 // An entry survives the death of the process once [Journal.Begin] has returned, and the
 // death of the machine as far as the disk keeps what it was told to keep. The line that was
-// being written at that moment was never acknowledged, and is removed. Any other damage, a
-// file that was cut off among them, is [ErrCorrupt] with the number of the line: a missing
-// line might be a key that was sent. A file of a version that this one does not know is
+// being written at that moment was never acknowledged, and is removed. Any other damage of a line, and a
+// file that was cut off, is [ErrCorrupt] with the number of the line: a missing
+// line might be a key that was sent. Nothing notices lines that somebody has taken out whole, or has put into another order. A file of a version that this one does not know is
 // [ErrVersion], and is left as it is. Nothing protects against a file that is replaced by an older
 // copy of itself.
 package journal

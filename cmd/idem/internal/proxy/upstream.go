@@ -40,40 +40,6 @@ func newTransport(h2c bool) *http.Transport {
 	return t
 }
 
-// A gate is a connection that knows how often it was written to, and that can be closed to further writes.
-type gate struct {
-	net.Conn
-
-	mu     sync.Mutex
-	writes int
-	closed bool
-}
-
-func (g *gate) Write(p []byte) (int, error) {
-	g.mu.Lock()
-	closed := g.closed
-	g.writes++ // before the write: whoever closes the gate must not miss one that has begun
-	g.mu.Unlock()
-	if closed {
-		return 0, net.ErrClosed
-	}
-	return g.Conn.Write(p)
-}
-
-func (g *gate) count() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.writes
-}
-
-// closeIf closes the gate if it was written to n times, and reports whether it was.
-func (g *gate) closeIf(n int) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.closed = g.closed || g.writes == n
-	return g.writes == n
-}
-
 // A sending is one request on its way. net/http repeats a request on another connection, if the first one
 // breaks and the request has an Idempotency-Key and no body. To a service that does not know keys, that is a
 // second effect. So a request that may have left on one connection finds all others closed.
@@ -86,18 +52,25 @@ type sending struct {
 	sent bool
 }
 
+// gateOf returns the gate of a connection, and whether nothing but requests and answers is sent there: TLS has more to say.
+func gateOf(c net.Conn) (g *gate, plain bool) {
+	secure, ok := c.(*tls.Conn)
+	if ok {
+		c = secure.NetConn()
+	}
+	g, _ = c.(*gate)
+	return g, !ok
+}
+
 func (s *sending) gotConn(info httptrace.GotConnInfo) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := info.Conn
-	if secure, ok := c.(*tls.Conn); ok {
-		c = secure.NetConn()
-	}
-	g, ok := c.(*gate)
-	if !ok || s.shared {
+	g, plain := gateOf(info.Conn)
+	if g == nil || s.shared {
 		s.sent = true
 		return
 	}
+	g.next(plain)
 	if s.conn != nil && !s.conn.closeIf(s.from) {
 		s.sent = true
 	}
@@ -136,7 +109,11 @@ type hop struct {
 func (h *hop) RoundTrip(r *http.Request) (*http.Response, error) {
 	op, run := idempotency.FromContext(r.Context())
 	if !run && (r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions) {
-		resp, err := h.exchange(r)
+		resp, err := h.exchange(r.WithContext(telling(r.Context(), func(info httptrace.GotConnInfo) {
+			if g, plain := gateOf(info.Conn); g != nil && !h.h2c {
+				g.next(plain)
+			}
+		})))
 		if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
 			return nil, &failure{unsent, err}
 		} else if err != nil {
@@ -151,12 +128,7 @@ func (h *hop) RoundTrip(r *http.Request) (*http.Response, error) {
 		w.timer = time.AfterFunc(w.after, func() { w.cancel(errSilent) })
 	}
 	s := &sending{shared: h.h2c}
-	if around := httptrace.ContextClientTrace(ctx); around != nil { // of the proxy of net/http, made for this request
-		around.GotConn = s.gotConn
-	} else {
-		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: s.gotConn})
-	}
-	out := r.WithContext(ctx)
+	out := r.WithContext(telling(ctx, s.gotConn))
 	out.GetBody = nil
 	if h.h2c && out.Body == nil {
 		out.Body = io.NopCloser(new(empty)) // with a body, HTTP/2 is not repeated; connections are shared there
@@ -184,6 +156,15 @@ func (h *hop) RoundTrip(r *http.Request) (*http.Response, error) {
 		w.ReadCloser, w.resp, resp.Body = resp.Body, resp, w
 	}
 	return resp, nil
+}
+
+// telling returns a context in which a request tells its connections.
+func telling(ctx context.Context, gotConn func(httptrace.GotConnInfo)) context.Context {
+	if around := httptrace.ContextClientTrace(ctx); around != nil { // of the proxy of net/http, made for this request
+		around.GotConn = gotConn
+		return ctx
+	}
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: gotConn})
 }
 
 var errStatus = errors.New("the status of the answer is none")

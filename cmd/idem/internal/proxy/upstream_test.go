@@ -3,6 +3,7 @@ package proxy
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -99,7 +101,7 @@ func startFrontOn(t *testing.T, c *Config, transport *http.Transport, body time.
 // closed.
 func TestGateKnowsWhatHasLeft(t *testing.T) {
 	t.Parallel()
-	g := &gate{Conn: sink{}}
+	g := &gate{Conn: sink{}, reading: true}
 	s := new(sending)
 	require.False(t, s.left(), "no connection")
 	s.gotConn(httptrace.GotConnInfo{Conn: g})
@@ -107,7 +109,7 @@ func TestGateKnowsWhatHasLeft(t *testing.T) {
 	_, err := g.Write([]byte("late"))
 	require.ErrorIs(t, err, net.ErrClosed)
 
-	used, next := &gate{Conn: sink{}}, &gate{Conn: sink{}}
+	used, next := &gate{Conn: sink{}, reading: true}, &gate{Conn: sink{}, reading: true}
 	s = new(sending)
 	s.gotConn(httptrace.GotConnInfo{Conn: used})
 	_, err = used.Write([]byte("bytes"))
@@ -124,6 +126,43 @@ func TestGateKnowsWhatHasLeft(t *testing.T) {
 	shared := &sending{shared: true}
 	shared.gotConn(httptrace.GotConnInfo{Conn: &gate{Conn: sink{}}})
 	require.True(t, shared.left())
+}
+
+// What a service sends behind the end of an answer is not the answer to the next request.
+func TestRestOfAnAnswerIsNoAnswer(t *testing.T) {
+	for name, isAnswer := range map[string]bool{"left of the last one": false, "sent while nothing is asked": false, "the answer": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				service, conn := net.Pipe()
+				g := &gate{Conn: conn}
+				read := make(chan error, 1)
+				if name != "left of the last one" { // net/http does not read while it has a rest
+					go func() {
+						_, err := g.Read(make([]byte, 1))
+						read <- err
+					}()
+					synctest.Wait()
+				}
+				s := new(sending)
+				s.gotConn(httptrace.GotConnInfo{Conn: g})
+				go func() { _, _ = io.Copy(io.Discard, service) }()
+				if isAnswer {
+					_, err := g.Write([]byte("request"))
+					require.NoError(t, err)
+				}
+				_, err := service.Write([]byte("1"))
+				if name == "left of the last one" {
+					require.Error(t, err, "the connection is closed")
+				} else {
+					require.Equal(t, isAnswer, <-read == nil)
+				}
+				_, err = g.Write([]byte("more"))
+				require.Equal(t, isAnswer, err == nil)
+				require.Equal(t, isAnswer, s.left())
+				require.NoError(t, g.Close())
+			})
+		})
+	}
 }
 
 // A sink takes all that is written to it.
