@@ -3,6 +3,7 @@ package idempotency
 import (
 	"context"
 	"errors"
+	"net/http"
 	"time"
 
 	"example.com/idempotency/internal/engine"
@@ -198,6 +199,18 @@ func (g *Guard) Check(ctx context.Context) error {
 // newer version.
 func (g *Guard) Lookup(ctx context.Context, k Key) (RecordInfo, error) {
 	return told(g.route.engine.LookInto(ctx, intent.Key(k)))
+}
+
+// Answer returns the recorded answer of a key, as its retries get it, to an operator who may see it: the caller makes sure of that. It
+// is reported as an [event.AnswerRead] of the actor. Of a key of [Do], the status is 0, and the body is the encoded value, or the text of
+// an error that is [ErrPermanent]. An answer that was too large to be kept has no body. The guard needs the sealer of the key's
+// route. The body must not be changed.
+//
+// Errors: [ErrNotFound], also if there is a record without an answer; [ErrCorrupt] and [ErrUnreadableHere]; [ErrNoInspector];
+// those of the store.
+func (g *Guard) Answer(ctx context.Context, k Key, actor string) (status int, header http.Header, body []byte, err error) {
+	a, err := g.route.engine.Answer(ctx, intent.Key(k), actor)
+	return a.Status, http.Header(a.Fields()), a.Body, err
 }
 
 // told returns what a lookup has found, for programs.

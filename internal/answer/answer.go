@@ -22,6 +22,17 @@ type Answer struct {
 	Body                   []byte
 }
 
+// Fields returns all fields that a client gets, its trailers among them.
+func (a *Answer) Fields() map[string][]string {
+	all := make(map[string][]string)
+	for _, fields := range [][]Field{a.Header, a.Added, a.Trailer} {
+		for _, f := range fields {
+			all[f.Name] = append(all[f.Name], f.Values...)
+		}
+	}
+	return all
+}
+
 // maxLocation is how long the Location of an answer may be that is not kept itself. No URL
 // that clients rely on is longer.
 const maxLocation = 2 << 10

@@ -38,13 +38,7 @@ func ReadAnswer(ctx context.Context, g *idempotency.Guard, name, actor string) (
 }
 
 func recordedAnswer(a *answer.Answer) RecordedAnswer {
-	shown := RecordedAnswer{Kind: a.Kind, Status: a.Status, Header: http.Header{}, Body: a.Body}
-	for _, fields := range [][]answer.Field{a.Header, a.Added, a.Trailer} {
-		for _, f := range fields {
-			shown.Header[f.Name] = append(shown.Header[f.Name], f.Values...)
-		}
-	}
-	return shown
+	return RecordedAnswer{Kind: a.Kind, Status: a.Status, Header: a.Fields(), Body: a.Body}
 }
 
 // HasResolver reports whether somebody can be asked about records of a route.

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 	"example.com/idempotency/store"
@@ -259,6 +260,26 @@ func inspected(t *testing.T, opts ...idempotency.Option) (*idempotency.Guard, *g
 	}}
 	g := guardtest.NewGuard(t, idempotency.NewMemoryStore(), append([]idempotency.Option{idempotency.WithRecovery(idempotency.Hold)}, opts...)...)
 	return g, guardtest.ServeRecorder(t, g.Handler(h)), h
+}
+
+// An operator with a tool of their own sees what retries get, and somebody hears of it.
+func TestAnswer(t *testing.T) {
+	seen := &guardtest.Events{}
+	guard := guardtest.NewGuard(t, idempotency.NewMemoryStore(), idempotency.WithObserver(seen.Observe))
+	s := route(t, guard, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", "/charges/1")
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprint(w, "charged")
+	})
+	_, _, _, err := guard.Answer(t.Context(), guardtest.HeldKey, "ada")
+	require.ErrorIs(t, err, idempotency.ErrNotFound)
+	require.Equal(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: "k"}).Status)
+	status, header, body, err := guard.Answer(t.Context(), guardtest.HeldKey, "ada")
+	require.NoError(t, err)
+	require.Equal(t, http.StatusCreated, status)
+	require.Equal(t, "/charges/1", header.Get("Location"))
+	require.Equal(t, "charged", string(body))
+	require.Equal(t, 1, seen.Count(event.AnswerRead))
 }
 
 func TestLookup(t *testing.T) {
