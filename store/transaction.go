@@ -80,6 +80,15 @@ type Transaction interface {
 	Rollback(ctx context.Context) error
 }
 
+// A ClaimTransaction is a [Transaction] that may be the claim of its run, as under Claim.MayBeLost. Its Rollback frees the key,
+// as is right for a run that has done nothing else.
+type ClaimTransaction interface {
+	Transaction
+	// KeepClaim makes such a claim a record. The guard calls it before Rollback if the run may have had another effect, so that
+	// nobody runs before the run is settled. If it fails, the guard goes on.
+	KeepClaim(ctx context.Context)
+}
+
 // A RolledBackError says that a transaction was surely not committed.
 type RolledBackError struct {
 	// Retry says that another attempt may succeed, as after a conflict with another transaction.

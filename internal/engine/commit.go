@@ -53,7 +53,7 @@ func (u *Run) commitOrRollBack(t Task, tx store.Transaction, v Verdict) (Verdict
 	case rules.Commit:
 		return u.commit(t, tx, v)
 	case rules.LetGo:
-		_ = u.Lease.rollBack(context.WithoutCancel(u.Lease.Client), tx) // it holds a connection
+		_ = u.Lease.rollBack(context.WithoutCancel(u.Lease.Client), tx, v.Left) // it holds a connection
 		u.Lease.Observe(event.Event{Kind: event.CommittedAlone, Outcome: v.Outcome()})
 		v.Instead = end.Code
 		return v, false
@@ -63,19 +63,22 @@ func (u *Run) commitOrRollBack(t Task, tx store.Transaction, v Verdict) (Verdict
 		if u.op.progress.state == store.TxOpen {
 			u.Lease.Observe(event.Event{Kind: event.LeftOpen, Outcome: v.Outcome()})
 		}
-		err := u.Lease.rollBack(context.WithoutCancel(u.Lease.Client), tx)
+	}
+	left := v
+	if end.Code != "" {
+		cause := &store.RolledBackError{Retry: end.Code == problem.RolledBack, Err: causes[end.Cause]}
+		if end.Cause == rules.NotDefinite {
+			cause.Err = cmp.Or(v.Cause, cause.Err)
+		}
+		left = u.rolledBack(t, end.Code, cause)
+	}
+	if end.Ending == rules.RollBack {
+		err := u.Lease.rollBack(context.WithoutCancel(u.Lease.Client), tx, left.Left)
 		if errors.Is(err, store.ErrCommittedAlone) {
 			return u.endedAlone(t, err), false
 		}
 	}
-	if end.Code == "" {
-		return v, false
-	}
-	cause := &store.RolledBackError{Retry: end.Code == problem.RolledBack, Err: causes[end.Cause]}
-	if end.Cause == rules.NotDefinite {
-		cause.Err = cmp.Or(v.Cause, cause.Err)
-	}
-	return u.rolledBack(t, end.Code, cause), false
+	return left, false
 }
 
 // commit commits the transaction with the answer. If that has failed, nothing of the run is left,

@@ -14,6 +14,7 @@ import (
 	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/internal/engine/note"
 	"example.com/idempotency/internal/engine/report"
+	"example.com/idempotency/internal/rules"
 	"example.com/idempotency/store"
 )
 
@@ -243,9 +244,13 @@ func (l *Lease) GiveUp(err error) {
 	}
 }
 
-// rollBack rolls a transaction back. Whatever the store does, it returns in time.
-func (l *Lease) rollBack(ctx context.Context, tx store.Transaction) error {
+// rollBack rolls a transaction back. Whatever the store does, it returns in time. left is what becomes of the run: unless it has
+// done nothing, its key is not to be free before it is settled.
+func (l *Lease) rollBack(ctx context.Context, tx store.Transaction, left rules.Left) error {
 	_, err := bounded(ctx, l.core, "rollback", l.timeout(), func(ctx context.Context) (struct{}, error) {
+		if claim, ok := tx.(store.ClaimTransaction); ok && left != rules.Undone {
+			claim.KeepClaim(ctx)
+		}
 		return struct{}{}, tx.Rollback(ctx)
 	})
 	if err != nil && !errors.Is(err, store.ErrCommittedAlone) {

@@ -7,6 +7,7 @@ import (
 
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/engine/intent"
+	"example.com/idempotency/internal/rules"
 	"example.com/idempotency/store"
 )
 
@@ -128,7 +129,7 @@ func (o *Operation) Join(ctx context.Context, st store.Store, begin func(name st
 		return err
 	}
 	if joined = o.progress.join(tx); !joined {
-		_ = o.lease.rollBack(context.WithoutCancel(ctx), tx)
+		_ = o.lease.rollBack(context.WithoutCancel(ctx), tx, rules.Undone)
 		return ErrRunEnded
 	}
 	return nil

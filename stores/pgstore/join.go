@@ -35,7 +35,7 @@ type joinedTx struct {
 	after []func()
 }
 
-var _ store.Transaction = (*joinedTx)(nil)
+var _ store.ClaimTransaction = (*joinedTx)(nil)
 
 // A wholeRun is a run whose claim is its transaction.
 type wholeRun interface {
@@ -43,8 +43,8 @@ type wholeRun interface {
 	record(done store.Completion) (sql string, args []any)
 	// committed is told how the commit has ended.
 	committed(err error)
-	// secure makes the claim a record, before its handler gives the transaction up and goes on.
-	secure(ctx context.Context, t *joinedTx)
+	// secure makes the claim a record, before its transaction is given up. It does nothing if the state of that is beyond the last one.
+	secure(ctx context.Context, t *joinedTx, last store.TxState)
 }
 
 // State implements [store.Transaction].
@@ -124,7 +124,14 @@ func (t *joinedTx) Rollback(ctx context.Context) error {
 // secure keeps the claim of the run for what its handler does after the transaction.
 func (t *joinedTx) secure(ctx context.Context) {
 	if t.whole != nil {
-		t.whole.secure(ctx, t)
+		t.whole.secure(ctx, t, store.TxOpen)
+	}
+}
+
+// KeepClaim implements [store.ClaimTransaction].
+func (t *joinedTx) KeepClaim(ctx context.Context) {
+	if t.whole != nil {
+		t.whole.secure(ctx, t, store.TxReady)
 	}
 }
 

@@ -3,6 +3,7 @@ package pgstore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
 	"example.com/idempotency/store"
@@ -180,4 +182,41 @@ func TestOneCommitBesideARecordIsNotTheOwner(t *testing.T) {
 	require.True(t, other.Mine)
 	require.NoError(t, tx.Commit(t.Context()))
 	require.ErrorIs(t, joined.Complete(t.Context(), store.Completion{Status: http.StatusCreated, TTL: time.Hour}), store.ErrNotOwner)
+}
+
+// The program knows of something else that may have happened: nobody runs between the rollback and the record that says so.
+func TestOneCommitOfUnknownOutcomeFreesNoKey(t *testing.T) {
+	t.Parallel()
+	for name, recovery := range map[string]idempotency.Recovery{"hold": idempotency.Hold, "rerun": idempotency.Rerun} {
+		t.Run(name, func(t *testing.T) {
+			onEachWholeWay(t, func(t *testing.T, inTx way, level string) {
+				var other *pgstore.Store
+				var claimers sync.WaitGroup
+				ctx, done := context.WithCancel(t.Context())
+				s := inOneCommit(t, level, func(s *shop, w http.ResponseWriter, r *http.Request) {
+					name := intent.Key(guardtest.Op(r.Context()).Key()).Name()
+					claimers.Go(func() {
+						for ctx.Err() == nil {
+							rec, err := other.Claim(ctx, name, mayBeLost())
+							if err == nil && rec.Mine && (recovery == idempotency.Hold || rec.Attempt == 1) {
+								t.Errorf("attempt %d runs beside the first", rec.Attempt)
+							}
+							if err == nil && (rec.Mine || rec.State == store.Held || rec.State == store.Released) {
+								return
+							}
+						}
+					})
+					charge(inTx, level)(s, w, r)
+					guardtest.Op(r.Context()).SetOutcome(idempotency.Unknown)
+				}, idempotency.WithRecovery(recovery))
+				other = s.another(t, pgstore.WithOneCommit(""))
+				for n := range 5 {
+					require.NotEqual(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: fmt.Sprint(n)}).Status)
+				}
+				time.AfterFunc(guardtest.Patience, done)
+				claimers.Wait()
+				done()
+			})
+		})
+	}
 }

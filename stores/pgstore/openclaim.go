@@ -192,12 +192,12 @@ func (c *openClaim) toRecord(ctx context.Context) (mine bool, err error) {
 
 // secure implements [wholeRun]. On failure the claim is as it was, and the next renewal makes it a record. The
 // end of the transaction waits: it uses the same connection, and gives it to others.
-func (c *openClaim) secure(ctx context.Context, t *joinedTx) {
+func (c *openClaim) secure(ctx context.Context, t *joinedTx, last store.TxState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	if c.over.Load() || c.tx != t || t.ended || t.state != store.TxOpen {
+	if c.over.Load() || c.tx != t || t.ended || t.state > last {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout) // that of a statement may be over
@@ -341,6 +341,10 @@ func (c *openClaim) renew(ctx context.Context) (bool, error) {
 
 // release gives the claim back. It reports false if the claim is a record that is to be released.
 func (c *openClaim) release(ctx context.Context, rel store.Release) (bool, error) {
+	if !c.joined && !rel.Undone { // the key must not be free in between
+		_, err := c.toRecord(ctx)
+		return err != nil, err
+	}
 	lived := c.tx.rollsBack(ctx) // it waits for a commit that is under way
 	switch {
 	case c.doubt.Load() || !rel.Undone:

@@ -71,7 +71,7 @@ type joinedSQLTx struct {
 	ended bool
 }
 
-var _ store.Transaction = (*joinedSQLTx)(nil)
+var _ store.ClaimTransaction = (*joinedSQLTx)(nil)
 
 func (s *Store) beginSQL(ctx context.Context, db *sql.DB, key string, o store.Owner, opts *sql.TxOptions) (*joinedSQLTx, error) {
 	if opts == nil {
@@ -266,6 +266,13 @@ func (t *joinedSQLTx) within(ctx context.Context, f func() error) error {
 func (t *joinedSQLTx) end() (due bool) {
 	t.ended = true
 	return t.locks && t.store.locked.Remove(t.key, t.owner)
+}
+
+// KeepClaim implements [store.ClaimTransaction].
+func (t *joinedSQLTx) KeepClaim(ctx context.Context) {
+	if t.run.whole != nil {
+		t.run.whole.KeepClaim(ctx)
+	}
 }
 
 // Rollback implements [store.Transaction].

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"net/http"
 	"path/filepath"
 	"sync"
@@ -452,5 +453,34 @@ func TestOneCommitInDoubt(t *testing.T) {
 			require.Equal(t, map[bool]int{true: 1}[joins], s.rows(t))
 			require.Equal(t, 1, s.recorded(t))
 		}
+	}
+}
+
+// The program knows of something else that may have happened: nobody runs between the rollback and the record that says so.
+func TestOneCommitOfUnknownOutcomeFreesNoKey(t *testing.T) {
+	for _, recovery := range []idempotency.Recovery{idempotency.Hold, idempotency.Rerun} {
+		var other *sqlitestore.Store
+		var claimers sync.WaitGroup
+		s := inOneCommit(t, func(s *shop, w http.ResponseWriter, r *http.Request) {
+			name := intent.Key(guardtest.Op(r.Context()).Key()).Name()
+			claimers.Go(func() {
+				for {
+					rec, err := other.Claim(t.Context(), name, mayBeLost())
+					if err == nil && rec.Mine && (recovery == idempotency.Hold || rec.Attempt == 1) {
+						t.Errorf("attempt %d runs beside the first", rec.Attempt)
+					}
+					if t.Context().Err() != nil || err == nil && (rec.Mine || rec.State == store.Held || rec.State == store.Released) {
+						return
+					}
+				}
+			})
+			charge(s, w, r)
+			guardtest.Op(r.Context()).SetOutcome(idempotency.Unknown)
+		}, idempotency.WithRecovery(recovery))
+		other = open(t, s.path, sqlitestore.WithOneCommit(), sqlitestore.WithPatience(time.Millisecond))
+		for n := range 100 {
+			require.NotEqual(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: fmt.Sprint(n)}).Status)
+		}
+		claimers.Wait()
 	}
 }

@@ -255,6 +255,13 @@ func (t *joinedTx) MaySaveStep() error {
 	return errJoined
 }
 
+// KeepClaim implements [store.ClaimTransaction].
+func (t *joinedTx) KeepClaim(context.Context) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.secure()
+}
+
 // Rollback implements [store.Transaction].
 func (t *joinedTx) Rollback(context.Context) error {
 	t.mu.Lock()
