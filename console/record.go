@@ -24,8 +24,6 @@ type recordPage struct {
 	Ends       string
 	Events     []occurrence
 	Options    []option
-	CanAsk     bool
-	Word       *inspect.Word
 	Forget     string
 	Form       form
 	Notice     string // why a decision was not made
@@ -102,7 +100,7 @@ func (v *visit) pageOf(r *inspect.Ruling) *recordPage {
 	}
 	if i.Key.Record == "" {
 		page.Scope, page.Key = i.Key.Scope, i.Key.Value
-		page.CanAsk = i.State == store.Held && inspect.HasResolver(r.Guard, i.Route)
+		page.CanAsk = v.actor.Decide && i.State == store.Held && inspect.HasResolver(r.Guard, i.Route)
 	}
 	runs, decisions := i.Runs, i.Decisions
 	for _, e := range page.Story.Events() {

@@ -20,7 +20,8 @@ func (a *app) why() *cobra.Command {
 	a.target.ttlFlag(cmd.Flags())
 	answer := cmd.Flags().Bool("answer", false, "with --server: show the recorded answer instead")
 	ask := cmd.Flags().Bool("ask", false, "with --server: ask the resolver of the route instead, and settle nothing")
-	cmd.MarkFlagsMutuallyExclusive("answer", "ask")
+	unasked := cmd.Flags().Bool("no-ask", false, "with --server: tell the story without what the resolver of the route says now")
+	cmd.MarkFlagsMutuallyExclusive("answer", "ask", "no-ask")
 	cmd.RunE = a.on(func(ctx context.Context, d desk, args []string) error {
 		record, err := named(args[0])
 		if err != nil {
@@ -44,10 +45,22 @@ func (a *app) why() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if t.CanAsk && !*unasked {
+			t.Word = wordFrom(ctx, d, record)
+		}
 		a.tell(t)
 		return nil
 	})
 	return cmd
+}
+
+// wordFrom has the resolver asked. The story is told, too, if that fails.
+func wordFrom(ctx context.Context, d desk, record string) *inspect.Word {
+	word, err := d.Ask(ctx, record)
+	if err != nil {
+		word = inspect.Word{Type: "word", Record: record, Decision: "unknown", Reason: "it could not be asked: " + err.Error()}
+	}
+	return &word
 }
 
 func (a *app) tell(t inspect.Story) {
@@ -74,6 +87,9 @@ func (a *app) tell(t inspect.Story) {
 	list.add(t, "in doubt", inspect.Names(r.InDoubt))
 	list.add(t, "seen", r.Seen)
 	list.end("\n" + plain(t.Happened))
+	if t.Word != nil {
+		fmt.Fprintf(a.out, "\n%s\n", plain(t.Word.String()))
+	}
 	for _, d := range t.Decisions {
 		fmt.Fprintf(a.out, "\n%s\n    %s\n", plain(d.Decision), plain(d.Says))
 	}
