@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -73,18 +74,24 @@ func (a *app) tell(t inspect.Story) {
 	list.add(t, "route", inspect.Names([]string{r.Route}))
 	state := r.State
 	if state != "corrupt" {
-		state += fmt.Sprintf(", last change %s ago", span(r.Age))
+		state += ", last change " + a.since(a.after(-r.Age))
 	}
 	list.add(t, "state", state)
 	for _, e := range t.Events() {
 		if d := e.Decided; d != nil {
-			list.add(t, fmt.Sprintf("decided %d", d.Attempt), d.At+" "+d.String()+" ("+d.ID+")")
+			list.add(t, fmt.Sprintf("decided %d", d.Attempt), a.since(d.At)+": "+d.String()+" ("+d.ID+")")
 		} else {
-			list.add(t, fmt.Sprintf("attempt %d", e.Run.Attempt), strings.TrimSpace("began "+e.Run.Started+" "+e.Run.Trace))
+			list.add(t, fmt.Sprintf("attempt %d", e.Run.Attempt), strings.TrimSpace("began "+a.since(e.Run.Started)+" "+e.Run.Trace))
 		}
 	}
 	list.add(t, "recorded", inspect.Names(r.Steps))
 	list.add(t, "in doubt", inspect.Names(r.InDoubt))
+	if r.Lease > 0 {
+		list.add(t, "lease ends", "in "+span(r.Lease)+" ("+a.after(r.Lease)+")")
+	}
+	if r.Ends != nil {
+		list.add(t, "ends", "in "+span(*r.Ends)+" ("+a.after(*r.Ends)+")")
+	}
 	list.add(t, "seen", r.Seen)
 	list.end("\n" + plain(t.Happened))
 	if t.Word != nil {
@@ -96,6 +103,20 @@ func (a *app) tell(t inspect.Story) {
 	if len(t.Decisions) > 0 {
 		fmt.Fprintf(a.out, "\nTo decide, with what you have just seen:\n    idem resolve %s DECISION --seen %s --reason TEXT\n", plain(r.Record), plain(r.Seen))
 	}
+}
+
+// after returns the time so many seconds after now, as logs write it.
+func (a *app) after(seconds int64) string {
+	return a.now().Add(time.Duration(seconds) * time.Second).UTC().Format(time.RFC3339)
+}
+
+// since tells a time for people, and as logs write it.
+func (a *app) since(at string) string {
+	t, err := time.Parse(time.RFC3339, at)
+	if err != nil {
+		return at
+	}
+	return inspect.Span(max(0, a.now().Sub(t))) + " ago (" + at + ")"
 }
 
 // show shows a recorded answer.
