@@ -49,9 +49,9 @@ import (
 //
 // The account needs the records (~idem:*), the channel (&idem:settled), and the commands
 // EVAL, EVALSHA, PTTL, PEXPIRE, HGET, HMGET, HKEYS, HGETALL, HSET, HSETNX, HDEL, DEL, ZADD, ZREM,
-// ZRANGE, TIME, PUBLISH, SUBSCRIBE, UNSUBSCRIBE, MULTI and EXEC. It needs WAIT for
-// [WithReplicas], INFO for Check, SCAN and ZSCORE for List, and ZSCAN and ZSCORE for Find and claims with tags. The client itself sends others, such
-// as HELLO and PING, and COMMAND and CLUSTER in a Cluster.
+// ZRANGE, TIME, PUBLISH, SUBSCRIBE, UNSUBSCRIBE, MULTI and EXEC. It needs ZSCORE for List, ZSCORE and ZSCAN for
+// Find and for claims with tags, SCAN for a List of all records, as [Guard.Reconcile] makes, INFO for Check, and WAIT for
+// [WithReplicas]. The client itself sends others, such as HELLO and PING, and COMMAND and CLUSTER in a Cluster.
 //
 // # Methods
 //

@@ -69,8 +69,8 @@ func TestScreens(t *testing.T) {
 		"/store":                                {"<code>memory.Store</code>", "Held</dt><dd>4</dd>", "Records</dt><dd>7</dd>", "Runs in flight</dt><dd>1</dd>", "go1."},
 		"/records/" + s.look("slow").Record:     {"Attempt 1 is running", "claimed"},
 		"/records/" + s.look("order-77").Record: {"Nobody knows whether attempt 1 has had its effect", "has a recorded result, so it has happened", "It takes the recorded result of"},
-		"/records/" + s.look("charge-5").Record: {"tick it", `name="not_done" value="charge"`, "Let the next request go on as attempt 2"},
-		"/records/" + s.look("order-78").Record: {"Every retry gets it", "Show the answer", "the recorded answer is lost"},
+		"/records/" + s.look("charge-5").Record: {"tick it", "<dt>Ends</dt><dd>never", `name="not_done" value="charge"`, "Let the next request go on as attempt 2"},
+		"/records/" + s.look("order-78").Record: {"Every retry gets it", `<dt>Ends</dt><dd><time datetime="`, "Show the answer", "the recorded answer is lost"},
 	} {
 		got := s.as(ada).get(target)
 		require.Equal(t, http.StatusOK, got.Code, target)

@@ -21,11 +21,9 @@ type recordPage struct {
 	// Scope and Key are the client's, if the route keeps them.
 	Scope, Key string
 	Since      moment
-	Ends       string
+	Ends       moment
 	Events     []occurrence
 	Options    []option
-	CanAsk     bool
-	Word       *inspect.Word
 	Forget     string
 	Form       form
 	Notice     string // why a decision was not made
@@ -96,13 +94,13 @@ func (v *visit) showRecord(name string) error {
 // pageOf returns what is shown of a record.
 func (v *visit) pageOf(r *inspect.Ruling) *recordPage {
 	i := r.Info
-	page := &recordPage{Story: r.Story(v.r.Context()), Since: v.at(i.Age), Ends: "never", Forget: inspect.Forgets(i)}
+	page := &recordPage{Story: r.Story(v.r.Context()), Since: v.at(i.Age), Forget: inspect.Forgets(i)}
 	if page.Record.Ends != nil {
-		page.Ends = "in " + inspect.Span(i.TTL)
+		page.Ends = moment{v.now().Add(i.TTL), "in " + inspect.Span(i.TTL)}
 	}
 	if i.Key.Record == "" {
 		page.Scope, page.Key = i.Key.Scope, i.Key.Value
-		page.CanAsk = i.State == store.Held && inspect.HasResolver(r.Guard, i.Route)
+		page.CanAsk = v.actor.Decide && i.State == store.Held && inspect.HasResolver(r.Guard, i.Route)
 	}
 	runs, decisions := i.Runs, i.Decisions
 	for _, e := range page.Story.Events() {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -129,10 +130,11 @@ func TestLogOfTheBackgroundHasTheTrace(t *testing.T) {
 
 	trace := b.spans.GetSpans()[0].SpanContext.TraceID().String()
 	lost := false
-	for lines := json.NewDecoder(&log); lines.More(); {
+	for text := range strings.Lines(log.String()) {
 		var line map[string]any
-		require.NoError(t, lines.Decode(&line))
+		require.NoError(t, json.Unmarshal([]byte(text), &line))
 		require.Equal(t, trace, line["trace_id"])
+		require.Equal(t, 1, strings.Count(text, `"trace_id"`), text)
 		lost = lost || line["msg"] == "idempotency: run could not be settled"
 	}
 	require.True(t, lost, "the run that was given up is in the log")

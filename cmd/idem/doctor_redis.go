@@ -143,16 +143,18 @@ func (d *doctor) followers(said info) {
 	}
 }
 
-// commands are what the service sends, with record and channel for %s and %c: see the permissions of RedisStore.
-const commands = `PING|EVAL x 1 %s|EVALSHA x 1 %s|PTTL %s|PEXPIRE %s 1|HGET %s f|HMGET %s f|HKEYS %s|HGETALL %s|HSET %s f v|HSETNX %s f v|` +
-	`HDEL %s f|DEL %s|ZADD %s 1 m|ZREM %s m|ZRANGE %s 0 0|TIME|INFO|PUBLISH %c m|SUBSCRIBE %c|UNSUBSCRIBE %c|MULTI|EXEC`
+// rights are what the service sends, with record and channel for %s and %c, and what fails without: see the permissions
+// of RedisStore.
+var rights = []struct{ without, result, commands string }{
+	{"requests with a key get 503", fail, `PING|EVAL x 1 %s|EVALSHA x 1 %s|PTTL %s|PEXPIRE %s 1|HGET %s f|HMGET %s f|HKEYS %s|HGETALL %s|HSET %s f v|HSETNX %s f v|` +
+		`HDEL %s f|DEL %s|ZADD %s 1 m|ZREM %s m|ZRANGE %s 0 0|TIME|INFO|PUBLISH %c m|SUBSCRIBE %c|UNSUBSCRIBE %c|MULTI|EXEC`},
+	{"requests get 503 on routes with WithReference or WithFindableScope, and lists fail", fail, `ZSCORE %s m|ZSCAN %s 0`},
+	{"Guard.Reconcile, idem stats and idem watch see no record outside of the index", warn, `SCAN 0`},
+	{"WithReplicas refuses every new key", fail, `WAIT 1 1`},
+}
 
 // rights asks the server which commands it would refuse to an account.
 func (d *doctor) rights(ctx context.Context) error {
-	wanted := commands
-	if d.replicas > 0 {
-		wanted += "|WAIT 1 1"
-	}
 	account := d.account
 	if account == "" {
 		who, err := d.source.redis.Do(ctx, "ACL", "WHOAMI").Text()
@@ -161,28 +163,44 @@ func (d *doctor) rights(ctx context.Context) error {
 		}
 		account = cmp.Or(who, "default")
 	}
-	prefix := d.source.target.prefix
-	var refused []string
-	for command := range strings.SplitSeq(strings.NewReplacer("%s", prefix+"x", "%c", prefix+"settled").Replace(wanted), "|") {
-		args := []any{"ACL", "DRYRUN", account}
-		for word := range strings.FieldsSeq(command) {
-			args = append(args, word)
+	well := true
+	for _, r := range rights {
+		if r.commands == "WAIT 1 1" && d.replicas == 0 {
+			continue
 		}
-		said, err := d.source.redis.Do(ctx, args...).Text()
+		refused, err := d.refused(ctx, account, r.commands)
 		switch {
 		case err != nil && isAway(err):
 			return err
 		case err != nil:
 			d.say("rights", warn, "the server does not tell: "+err.Error(), "call the doctor as an administrator of Redis 7 or later, with --account")
 			return nil
-		case said != "OK":
-			refused = append(refused, strings.Fields(command)[0])
+		case refused != nil:
+			well = false
+			d.say("rights", r.result, account+" may not "+strings.Join(refused, ", ")+": "+r.without, "ACL SETUSER "+account+" as docs/how-to/redis.md has it")
 		}
 	}
-	if refused != nil {
-		d.say("rights", fail, account+" may not "+strings.Join(refused, ", "), "ACL SETUSER "+account+" as docs/how-to/redis.md has it")
-		return nil
+	if well {
+		d.say("rights", ok, account+" may do all that the service does", "")
 	}
-	d.say("rights", ok, account+" may do all that the service does", "")
 	return nil
+}
+
+// refused returns the names of those commands that the server would refuse to an account.
+func (d *doctor) refused(ctx context.Context, account, commands string) (names []string, err error) {
+	prefix := d.source.target.prefix
+	for command := range strings.SplitSeq(strings.NewReplacer("%s", prefix+"x", "%c", prefix+"settled").Replace(commands), "|") {
+		args := []any{"ACL", "DRYRUN", account}
+		for word := range strings.FieldsSeq(command) {
+			args = append(args, word)
+		}
+		said, err := d.source.redis.Do(ctx, args...).Text()
+		if err != nil {
+			return nil, err
+		}
+		if said != "OK" {
+			names = append(names, args[3].(string))
+		}
+	}
+	return names, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/pem"
+	"errors"
 	"io"
 	"log/slog"
 	"maps"
@@ -249,9 +250,10 @@ func TestServerHasMany(t *testing.T) {
 func TestServerShowsMore(t *testing.T) {
 	t.Parallel()
 	p, _ := redisPlace(t)
+	var closed error
 	s := serve(t, p.records, append(sealed(t), idempotency.WithRoute("POST /payouts"), idempotency.WithResolver(
 		func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
-			return idempotency.Resolution{Outcome: idempotency.Final, Status: 201, Body: []byte("{}"), Decision: idempotency.Decision{Reason: "the bank has it"}}, nil
+			return idempotency.Resolution{Outcome: idempotency.Final, Status: 201, Body: []byte("{}"), Decision: idempotency.Decision{Reason: "the bank has it"}}, closed
 		}))...)
 	through := placeOf(t, p, s.guard, console.Options{Authorize: isAda})
 	s.post("POST /payouts", "held", broken)
@@ -262,6 +264,8 @@ func TestServerShowsMore(t *testing.T) {
 		_, _ = io.WriteString(w, "{\r\n \"id\": \"\x1b[2J\"\n}\n")
 	})
 	for format, extension := range map[string]string{asTable: ".txt", asJSON: ".json"} {
+		told := through.idem(t, s.named([]string{"why", "name:held", "-o", format})...).exits(t, inspect.ExitOK)
+		requireGolden(t, "why-resolver"+extension, stable(told.out))
 		for name, args := range map[string][]string{"why-answer": {"why", "name:made", "--answer"}, "why-ask": {"why", "name:held", "--ask"}} {
 			got := through.idem(t, append(s.named(args), "-o", format)...)
 			require.Equal(t, inspect.ExitOK, got.code, got.err)
@@ -271,6 +275,7 @@ func TestServerShowsMore(t *testing.T) {
 			require.Contains(t, got.err, "needs --server")
 		}
 	}
+	require.NotContains(t, through.idem(t, s.named([]string{"why", "name:held", "--no-ask"})...).out, "resolver")
 	require.True(t, strings.HasPrefix(s.seen("held"), "held/"))
 	require.Equal(t, inspect.ExitUsage, through.idem(t, s.named([]string{"why", "name:made", "--ask", "--answer"})...).code)
 	blind := placeOf(t, p, s.guard, console.Options{Authorize: func(*http.Request) (console.Actor, error) { return console.Actor{}, nil }})
@@ -279,4 +284,7 @@ func TestServerShowsMore(t *testing.T) {
 		require.Equal(t, inspect.ExitError, got.code)
 		require.Contains(t, got.err, "you may")
 	}
+	require.NotContains(t, blind.idem(t, s.named([]string{"why", "name:held"})...).exits(t, inspect.ExitOK).out, "resolver")
+	closed = errors.New("the bank is closed")
+	require.Regexp(t, `(?m)^The resolver says now: unknown: it could not be asked: .*the bank is closed`, through.idem(t, s.named([]string{"why", "name:held"})...).exits(t, inspect.ExitOK).out)
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,7 +21,8 @@ func (a *app) why() *cobra.Command {
 	a.target.ttlFlag(cmd.Flags())
 	answer := cmd.Flags().Bool("answer", false, "with --server: show the recorded answer instead")
 	ask := cmd.Flags().Bool("ask", false, "with --server: ask the resolver of the route instead, and settle nothing")
-	cmd.MarkFlagsMutuallyExclusive("answer", "ask")
+	unasked := cmd.Flags().Bool("no-ask", false, "with --server: tell the story without what the resolver of the route says now")
+	cmd.MarkFlagsMutuallyExclusive("answer", "ask", "no-ask")
 	cmd.RunE = a.on(func(ctx context.Context, d desk, args []string) error {
 		record, err := named(args[0])
 		if err != nil {
@@ -44,10 +46,22 @@ func (a *app) why() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if t.CanAsk && !*unasked {
+			t.Word = wordFrom(ctx, d, record)
+		}
 		a.tell(t)
 		return nil
 	})
 	return cmd
+}
+
+// wordFrom has the resolver asked. The story is told, too, if that fails.
+func wordFrom(ctx context.Context, d desk, record string) *inspect.Word {
+	word, err := d.Ask(ctx, record)
+	if err != nil {
+		word = inspect.Word{Type: "word", Record: record, Decision: "unknown", Reason: "it could not be asked: " + err.Error()}
+	}
+	return &word
 }
 
 func (a *app) tell(t inspect.Story) {
@@ -60,26 +74,49 @@ func (a *app) tell(t inspect.Story) {
 	list.add(t, "route", inspect.Names([]string{r.Route}))
 	state := r.State
 	if state != "corrupt" {
-		state += fmt.Sprintf(", last change %s ago", span(r.Age))
+		state += ", last change " + a.since(a.after(-r.Age))
 	}
 	list.add(t, "state", state)
 	for _, e := range t.Events() {
 		if d := e.Decided; d != nil {
-			list.add(t, fmt.Sprintf("decided %d", d.Attempt), d.At+" "+d.String()+" ("+d.ID+")")
+			list.add(t, fmt.Sprintf("decided %d", d.Attempt), a.since(d.At)+": "+d.String()+" ("+d.ID+")")
 		} else {
-			list.add(t, fmt.Sprintf("attempt %d", e.Run.Attempt), strings.TrimSpace("began "+e.Run.Started+" "+e.Run.Trace))
+			list.add(t, fmt.Sprintf("attempt %d", e.Run.Attempt), strings.TrimSpace("began "+a.since(e.Run.Started)+" "+e.Run.Trace))
 		}
 	}
 	list.add(t, "recorded", inspect.Names(r.Steps))
 	list.add(t, "in doubt", inspect.Names(r.InDoubt))
+	if r.Lease > 0 {
+		list.add(t, "lease ends", "in "+span(r.Lease)+" ("+a.after(r.Lease)+")")
+	}
+	if r.Ends != nil {
+		list.add(t, "ends", "in "+span(*r.Ends)+" ("+a.after(*r.Ends)+")")
+	}
 	list.add(t, "seen", r.Seen)
 	list.end("\n" + plain(t.Happened))
+	if t.Word != nil {
+		fmt.Fprintf(a.out, "\n%s\n", plain(t.Word.String()))
+	}
 	for _, d := range t.Decisions {
 		fmt.Fprintf(a.out, "\n%s\n    %s\n", plain(d.Decision), plain(d.Says))
 	}
 	if len(t.Decisions) > 0 {
 		fmt.Fprintf(a.out, "\nTo decide, with what you have just seen:\n    idem resolve %s DECISION --seen %s --reason TEXT\n", plain(r.Record), plain(r.Seen))
 	}
+}
+
+// after returns the time so many seconds after now, as logs write it.
+func (a *app) after(seconds int64) string {
+	return a.now().Add(time.Duration(seconds) * time.Second).UTC().Format(time.RFC3339)
+}
+
+// since tells a time for people, and as logs write it.
+func (a *app) since(at string) string {
+	t, err := time.Parse(time.RFC3339, at)
+	if err != nil {
+		return at
+	}
+	return inspect.Span(max(0, a.now().Sub(t))) + " ago (" + at + ")"
 }
 
 // show shows a recorded answer.

@@ -52,7 +52,19 @@ type Word struct {
 	Record   string  `json:"record"`
 	Decision string  `json:"decision" jsonschema:"final, not-executed or resume; unknown if it does not know"`
 	Answer   *Answer `json:"answer,omitempty"`
-	Reason   string  `json:"reason,omitempty"`
+	Reason   string  `json:"reason,omitempty" jsonschema:"in a story also why it could not be asked"`
+}
+
+// String tells it in a line.
+func (w Word) String() string {
+	says := "The resolver says now: " + w.Decision
+	if w.Answer != nil {
+		says += ", with " + w.Answer.String()
+	}
+	if w.Reason != "" {
+		says += ": " + w.Reason
+	}
+	return says
 }
 
 // AskResolver returns what the resolver of a held record says, and settles nothing.

@@ -145,12 +145,12 @@ func GoneFrom(f Forgotten, says string) *Gone { return &Gone{f, says} }
 func gone(was *idempotency.RecordInfo) *Gone {
 	says, made := "there is no such record", madeOf(*was)
 	for i, d := range slices.Backward(made) {
-		ago, by := Span(max(0, time.Since(was.Decisions[i].Made))), Names([]string{d.Actor})
+		ago, by := Span(max(0, time.Since(was.Decisions[i].Made)))+" ago ("+d.At+")", Names([]string{d.Actor})
 		switch {
 		case i == len(made)-1:
-			says += fmt.Sprintf(": it was forgotten %s ago by %s: %s; it was %s, attempt %d", ago, by, Names([]string{d.Reason}), d.From, d.Attempt)
+			says += fmt.Sprintf(": it was forgotten %s by %s: %s; it was %s, attempt %d", ago, by, Names([]string{d.Reason}), d.From, d.Attempt)
 		default:
-			says += fmt.Sprintf("; before, %s by %s %s ago: %s", d.Decision, by, ago, Names([]string{d.Reason}))
+			says += fmt.Sprintf("; before, %s by %s %s: %s", d.Decision, by, ago, Names([]string{d.Reason}))
 		}
 	}
 	return &Gone{says: says, Forgotten: Forgotten{

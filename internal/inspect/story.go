@@ -25,6 +25,8 @@ type Story struct {
 	Runs      []Attempt  `json:"runs" jsonschema:"the last runs, oldest first, 16 at most"`
 	Happened  string     `json:"happened" jsonschema:"what happened, in sentences"`
 	Decisions []Decision `json:"decisions" jsonschema:"what each decision would do; none if there is nothing to decide"`
+	CanAsk    bool       `json:"can_ask,omitempty" jsonschema:"you may have the resolver of the route asked, by decision=ask"`
+	Word      *Word      `json:"resolver,omitempty" jsonschema:"what the resolver of the route says now; idem has it asked"`
 }
 
 // Story tells what happened to the record, and what each decision would do.

@@ -80,10 +80,10 @@ func Start(t testing.TB, addr string, command ...string) (stop func()) {
 }
 
 // passing is what differs from call to call.
-var passing = regexp.MustCompile(`(?m)^Date: .*$|decision [0-9a-f]{32}`)
+var passing = regexp.MustCompile(`(?m)^Date: .*$|decision [0-9a-f]{32}|(began \d+[smhd] ago \()?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
 
 // Converse runs the commands of a block, those behind "$ ", and compares their answers with those of
-// the block. Of a Date and of the ID of a decision only the presence counts. The names that a page has for what a test chooses,
+// the block. Of a time and of the ID of a decision only the presence counts. The names that a page has for what a test chooses,
 // such as an address, stand in pairs with what they are here: name, here, name, here. It returns the
 // number of commands.
 func Converse(t testing.TB, block string, names ...string) int {

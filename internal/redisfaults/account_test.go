@@ -44,6 +44,9 @@ func documentedAccount(t *testing.T) []string {
 	return strings.Fields(found[0])
 }
 
+// listing is the purpose in that table that lists all records.
+const listing = "`Guard.Reconcile`, `idem stats`, `idem watch`"
+
 // documentedAddition returns the words that the table below that command adds for one
 // purpose.
 func documentedAddition(t *testing.T, purpose string) []string {
@@ -83,7 +86,7 @@ func redisAccount(t testing.TB, servers []*redistest.Server, account []string) r
 func TestRedisContractUnderTheDocumentedAccount(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	account := slices.Concat(documentedAccount(t), documentedAddition(t, "`RedisStore.List`"), documentedAddition(t, "`RedisStore.Find`"))
+	account := append(documentedAccount(t), documentedAddition(t, listing)...)
 	storetest.Run(t, storetest.Harness{New: func(t testing.TB) (idempotency.Store, func(time.Duration)) {
 		t.Helper()
 		prefix := guardtest.RedisKey() + ":"
@@ -103,7 +106,7 @@ func TestRedisAccountHasNothingToSpare(t *testing.T) {
 	server := redistest.Start(t)
 	servers := []*redistest.Server{server}
 	account := documentedAccount(t)
-	for _, purpose := range []string{"`WithReplicas`", "`RedisStore.List`", "`RedisStore.Find`"} {
+	for _, purpose := range []string{"`WithReplicas`", listing} {
 		account = append(account, documentedAddition(t, purpose)...)
 	}
 	require.NoError(t, exerciseAccount(t, redisAccount(t, servers, account)))

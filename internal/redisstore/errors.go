@@ -119,7 +119,7 @@ func isLetter(b byte) bool { return 'a' <= b|0x20 && b|0x20 <= 'z' }
 // commands are those that a store, its scripts and its client send.
 var commands = []string{
 	"EVAL", "EVALSHA", "PTTL", "PEXPIRE", "HGET", "HMGET", "HGETALL", "HSET", "HSETNX", "HDEL", "DEL",
-	"ZADD", "ZREM", "ZRANGE", "ZSCORE", "TIME",
+	"ZADD", "ZREM", "ZRANGE", "ZSCORE", "ZSCAN", "TIME",
 	"PUBLISH", "SUBSCRIBE", "UNSUBSCRIBE", "MULTI", "EXEC", "WAIT", "INFO", "SCAN", "ASKING",
 	"HELLO", "AUTH", "SELECT", "CLIENT", "PING", "COMMAND", "CLUSTER",
 }

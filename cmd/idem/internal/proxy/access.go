@@ -163,7 +163,7 @@ func (e *entry) log(log slog.Handler, r *http.Request, by *rule, took time.Durat
 		slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.String("route", by.Match),
 		slog.Int("status", e.status), slog.Int64("bytes", e.bytes), slog.Duration("took", took),
 		slog.String("result", result), slog.String("client", client),
-		slog.String("trace", trace.SpanContextFromContext(r.Context()).TraceID().String()))
+		slog.String("trace_id", trace.SpanContextFromContext(r.Context()).TraceID().String()))
 	if e.met.Attempt > 0 {
 		attrs = append(attrs, slog.Int("attempt", e.met.Attempt))
 	}

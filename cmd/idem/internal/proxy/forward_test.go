@@ -2,9 +2,12 @@ package proxy
 
 import (
 	"bufio"
+	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -18,8 +21,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/problem"
+	"example.com/idempotency/store"
 )
 
 // What the service is told of a request is what the client has said, and what the proxy knows; a client cannot
@@ -269,5 +274,33 @@ func TestAccessLog(t *testing.T) {
 	require.Equal(t, []string{"run 200 1 final", "replay 200 1", "refused 409 1  key-reused", "bypassed 200 0", "passed 200 0", "refused 401 0  unauthenticated"}, results)
 	for _, secret := range []string{"secret-key", "visa", "alice"} {
 		require.NotContains(t, f.log.String(), secret)
+	}
+}
+
+// A full store takes no claim.
+type fullStore struct{ *idempotency.MemoryStore }
+
+func (fullStore) Claim(context.Context, string, store.Claim) (store.Record, error) {
+	return store.Record{}, store.ErrFull
+}
+
+// The line of a request and those of its guard have one trace, that of the client.
+func TestLinesOfARequestJoin(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	logger := slog.New(slog.NewJSONHandler(&log, nil))
+	c := Default()
+	c.To = "http://127.0.0.1:1"
+	_, proxy, err := c.build(fullStore{idempotency.NewMemoryStore()}, logs{logger, logger.Handler()})
+	require.NoError(t, err)
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/pay", nil)
+	const trace = "0af7651916cd43dd8448eb211c80319c"
+	for name, value := range map[string]string{"Authorization": "Bearer alice", "Idempotency-Key": "k", "Traceparent": "00-" + trace + "-b7ad6b7169203331-01"} {
+		r.Header.Set(name, value)
+	}
+	proxy.ServeHTTP(httptest.NewRecorder(), r)
+	require.Contains(t, log.String(), "idempotency: store call failed")
+	for line := range strings.Lines(log.String()) {
+		require.Equal(t, 1, strings.Count(line, `"trace_id":"`+trace+`"`), line)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"example.com/idempotency"
+	"example.com/idempotency/otelidempotency"
 )
 
 // A server is a proxy that is ready to serve.
@@ -41,7 +42,7 @@ func (c *Config) build(store idempotency.Store, log logs, common ...idempotency.
 	if errs := errors.Join(err, err2); errs != nil {
 		return nil, nil, errs
 	}
-	t, err := newTable(c, store, scope, append(common, idempotency.WithLogger(log.Logger), idempotency.WithObserver(observe), idempotency.WithFindableScope(c.Findable))...)
+	t, err := newTable(c, store, scope, append(common, idempotency.WithLogger(slog.New(otelidempotency.NewLogHandler(log.Handler()))), idempotency.WithObserver(observe), idempotency.WithFindableScope(c.Findable))...)
 	if err != nil {
 		return nil, nil, err
 	}
