@@ -299,9 +299,15 @@ func TestRedisCheck(t *testing.T) {
 	require.NoError(t, s.Check(ctx))
 	cluster.Masters[2].Do(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
 	require.ErrorContains(t, s.Check(ctx), "allkeys-lru")
+	faults, err := s.Health(ctx)
+	require.NoError(t, err)
+	require.Len(t, faults, 1)
+	require.ErrorContains(t, faults[0], cluster.Masters[2].Addr+": maxmemory-policy")
 
 	server.Kill()
 	require.Error(t, guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr)).Check(ctx))
+	_, err = guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr)).Health(ctx)
+	require.Error(t, err)
 }
 
 // A replica is not a place for records, whether or not it takes writes. The nodes of a Cluster
