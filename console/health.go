@@ -21,19 +21,18 @@ const (
 
 // A health is what a store says of itself.
 type health struct {
-	word  string // well, unwell or unknown
-	says  string // in a sentence, if it is not well
-	check string // for the screen of the store; empty of a store that cannot be asked
+	word string // well, unwell or unknown
+	says string // a sentence with what it finds wrong, or why it does not say
+	why  string // the same without the sentence
 }
 
 // healthOf returns what a store has said that finds faults in itself, or could not be asked.
 func healthOf(faults []error, err error) health {
 	if err != nil {
-		says := "The store answers, and does not say how it does: " + plain(err) + "."
-		return health{"unknown", says, plain(err)}
+		return health{"unknown", "The store answers, and does not say how it does: " + plain(err) + ".", plain(err)}
 	}
 	if len(faults) == 0 {
-		return health{"well", "", "It finds nothing wrong with itself."}
+		return health{word: "well"}
 	}
 	texts := make([]string, len(faults))
 	for i, fault := range faults {

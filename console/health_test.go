@@ -51,6 +51,10 @@ func TestHealthOfRedis(t *testing.T) {
 	b.requireHealth("unwell", "The store is not well")
 	clock = clock.Add(askedEach)
 	b.requireHealth("unknown", "The store answers, and does not say how it does: NOPERM")
+	server.Kill()
+	for _, target := range []string{"/", "/store"} {
+		require.Contains(t, b.get(target).Body.String(), "The store does not answer: ")
+	}
 }
 
 // A busyStore does not come to say how it does.
@@ -75,7 +79,7 @@ func TestHealthIsAskedSeldomAndNotForLong(t *testing.T) {
 	})
 }
 
-// Of a store that cannot be asked, the screens say what they know.
+// Of a store that cannot be asked, and of one that is behind, the screens say what they know.
 func TestHealthOfAStoreThatCannotBeAsked(t *testing.T) {
 	m := idempotency.NewMemoryStore()
 	serveOn(t, struct {
@@ -83,4 +87,6 @@ func TestHealthOfAStoreThatCannotBeAsked(t *testing.T) {
 		store.Inspector
 		store.Lister
 	}{m, m, m}).as(viewer).requireHealth("unknown", "The store answers.")
+	require.Equal(t, "The store answers. It is behind with this process: 2 claims to be given back.",
+		health{word: "well"}.sentence(&idempotency.Stats{GivingBack: 2}))
 }

@@ -45,7 +45,7 @@ func (v *visit) showStore(string) error {
 	}
 	p.Answered = float64(v.now().Sub(began).Round(10*time.Microsecond)) / float64(time.Millisecond)
 	health := v.health.of(v.r.Context(), v.store, v.now())
-	p.Held, p.More, p.Says, p.Health, p.Check = len(page.Entries), page.Next != "", health.sentence(&stats), health.word, health.check
+	p.Held, p.More, p.Says, p.Health, p.Check = len(page.Entries), page.Next != "", health.sentence(&stats), health.word, health.why
 	p.Birth, _ = inspect.BirthOf(v.r.Context(), v.guard) // an error is what it says
 	if counter, ok := v.store.(interface{ Len() int }); ok {
 		n := counter.Len()

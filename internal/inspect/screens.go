@@ -86,7 +86,7 @@ type Store struct {
 	Says     string            `json:"says"`
 	Health   string            `json:"health" jsonschema:"well, unwell or unknown: what the store says of itself"`
 	Answered float64           `json:"answered_ms" jsonschema:"how long it took to list what is held"`
-	Check    string            `json:"check,omitempty" jsonschema:"what the store says of itself, if it does"`
+	Check    string            `json:"check,omitempty" jsonschema:"what the store finds wrong with itself, or why it does not say"`
 	Records  *int              `json:"records,omitempty" jsonschema:"how many it has, if it knows"`
 	Birth    Birth             `json:"birth"`
 	Held     int               `json:"held" jsonschema:"how many are held, or the first 1,000"`

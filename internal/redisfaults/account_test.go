@@ -371,14 +371,20 @@ func TestRedisCheckReturnsByItsDeadline(t *testing.T) {
 	require.NoError(t, s.Check(t.Context()))
 	cluster.Masters[1].Pause(t)
 	defer cluster.Masters[1].Resume(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	done := make(chan error, 1)
-	go func() { done <- s.Check(ctx) }()
-	select {
-	case err := <-done:
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-	case <-time.After(guardtest.Patience):
-		t.Fatal("the check goes on after its deadline")
+	for name, ask := range map[string]func(context.Context) error{
+		"Check": s.Check, "Health": func(ctx context.Context) error { _, err := s.Health(ctx); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			done := make(chan error, 1)
+			go func() { done <- ask(ctx) }()
+			select {
+			case err := <-done:
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+			case <-time.After(guardtest.Patience):
+				t.Fatal("it goes on after its deadline")
+			}
+		})
 	}
 }
