@@ -29,9 +29,9 @@ import (
 // for new records until a part of the store is empty.
 //
 // A MemoryStore is also a [store.ContextStore], a [store.Watcher], a [store.StepStore], a
-// [store.Inspector], a [store.Lister] and a [store.Finder]. It hands out answers and steps without copying them. One
-// more method is for tests and gauges: Len returns the number of records, including expired ones
-// that are not yet removed. All methods may be called concurrently.
+// [store.Inspector], a [store.Lister] and a [store.Finder]. It hands out answers and steps without copying them. Two
+// methods are for tests and gauges: Len returns the number of records, including expired ones
+// that are not yet removed, and Health an [ErrStoreFull] while there is no room for a new one. All methods may be called concurrently.
 type MemoryStore = memory.Store
 
 var (

@@ -50,19 +50,21 @@ import (
 // The account needs the records (~idem:*), the channel (&idem:settled), and the commands
 // EVAL, EVALSHA, PTTL, PEXPIRE, HGET, HMGET, HKEYS, HGETALL, HSET, HSETNX, HDEL, DEL, ZADD, ZREM,
 // ZRANGE, TIME, PUBLISH, SUBSCRIBE, UNSUBSCRIBE, MULTI and EXEC. It needs ZSCORE for List, ZSCORE and ZSCAN for
-// Find and for claims with tags, SCAN for a List of all records, as [Guard.Reconcile] makes, INFO for Check, and WAIT for
+// Find and for claims with tags, SCAN for a List of all records, as [Guard.Reconcile] makes, INFO for Check and Health, and WAIT for
 // [WithReplicas]. The client itself sends others, such as HELLO and PING, and COMMAND and CLUSTER in a Cluster.
 //
 // # Methods
 //
 // A RedisStore is also a [store.ContextStore], a [store.Watcher], a [store.StepStore], a
 // [store.Inspector], a [store.Lister], a [store.Finder] and a [store.Comparer]: two values with one client and one
-// prefix are one store. Two methods are its own:
+// prefix are one store. Three methods are its own:
 //
 //   - Check(ctx) asks the servers whether they can be trusted with records, and returns all reasons
 //     why they cannot: a version below 6.2, a maxmemory-policy other than noeviction, or a server
 //     that is a replica. It does not check persistence. It returns by the deadline of its context,
 //     whatever the client is. Call it at start-up.
+//   - Health(ctx) asks the masters what is wrong with them now, as the console shows it: what Check finds, evicted keys, and
+//     no room for new ones, which is an [ErrStoreFull]. Its second result says that they cannot be asked.
 //   - Close() ends the subscription of Watch, which fails from then on. It leaves the client open,
 //     returns nil, and may be called more than once.
 type RedisStore = redisstore.Store

@@ -6,7 +6,6 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"example.com/idempotency"
@@ -91,7 +90,8 @@ func (v *visit) showNow(string) error {
 			n.Runs = append(n.Runs, shownRecord{inspect.RecordOf(i), v.started(i)})
 		}
 	}
-	n.Says = n.sum(len(held), oldest) + v.hang(stats.Long) + " " + health(&stats)
+	health := v.health.of(v.r.Context(), v.store, v.now())
+	n.Health, n.Says = health.word, n.sum(len(held), oldest)+v.hang(stats.Long)+" "+health.sentence(&stats)
 	return v.show(http.StatusOK, "now", "Now", n, n.Now)
 }
 
@@ -142,23 +142,6 @@ func (n *now) sum(held int, oldest time.Duration) string {
 		return fmt.Sprintf("1 request%s has waited for a decision for %s.", of, inspect.Span(oldest))
 	}
 	return fmt.Sprintf("%d%s requests%s wait for a decision, the oldest for %s.", held, more, of, inspect.Span(oldest))
-}
-
-// health says how the store does, which has just answered, by what this process waits for.
-func health(s *idempotency.Stats) string {
-	var late []string
-	for _, c := range []struct {
-		n    int
-		what string
-	}{{s.Pending, "ended runs that are not recorded yet"}, {s.GivingBack, "claims to be given back"}, {s.Abandoned, "calls that it has not returned from"}} {
-		if c.n > 0 {
-			late = append(late, fmt.Sprintf("%d %s", c.n, c.what))
-		}
-	}
-	if len(late) == 0 {
-		return "The store is well."
-	}
-	return "The store answers, and is behind with this process: " + strings.Join(late, ", ") + "."
 }
 
 // A moment is a time, as it is shown.

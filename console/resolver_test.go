@@ -79,22 +79,6 @@ func (s *corruptStore) Forget(ctx context.Context, key string, seen store.Seen) 
 	return s.MemoryStore.Forget(ctx, key, rec.Seen())
 }
 
-// A checkedStore knows what is wrong with it.
-type checkedStore struct {
-	*idempotency.MemoryStore
-	wrong error
-}
-
-func (s *checkedStore) Check(context.Context) error { return s.wrong }
-
-func TestCheckOfTheStore(t *testing.T) {
-	st := &checkedStore{MemoryStore: idempotency.NewMemoryStore()}
-	b := serveOn(t, st).as(ada)
-	require.Contains(t, b.get("/store").Body.String(), "It keeps what it is given")
-	st.wrong = errors.New("it evicts keys")
-	require.Contains(t, b.get("/store").Body.String(), "it evicts keys")
-}
-
 // A leavingStore is one whose client has gone when it is told a decision.
 type leavingStore struct {
 	*idempotency.MemoryStore

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"runtime"
@@ -45,17 +44,12 @@ func (v *visit) showStore(string) error {
 		return err
 	}
 	p.Answered = float64(v.now().Sub(began).Round(10*time.Microsecond)) / float64(time.Millisecond)
-	p.Held, p.More, p.Says = len(page.Entries), page.Next != "", health(&stats)
+	health := v.health.of(v.r.Context(), v.store, v.now())
+	p.Held, p.More, p.Says, p.Health, p.Check = len(page.Entries), page.Next != "", health.sentence(&stats), health.word, health.why
 	p.Birth, _ = inspect.BirthOf(v.r.Context(), v.guard) // an error is what it says
 	if counter, ok := v.store.(interface{ Len() int }); ok {
 		n := counter.Len()
 		p.Records = &n
-	}
-	if checker, ok := v.store.(interface{ Check(context.Context) error }); ok {
-		p.Check = "It keeps what it is given, as far as its settings say."
-		if err := checker.Check(v.r.Context()); err != nil {
-			p.Check = err.Error()
-		}
 	}
 	return v.show(http.StatusOK, "store", "Store", storePage{Store: p, Finds: v.finds()}, p)
 }

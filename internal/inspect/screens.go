@@ -26,6 +26,7 @@ const (
 type Now struct {
 	Type    string   `json:"type"`
 	Says    string   `json:"says" jsonschema:"what waits and how the store does, in sentences"`
+	Health  string   `json:"health" jsonschema:"well, unwell or unknown: what the store says of itself"`
 	Records []Record `json:"records" jsonschema:"a page of those that are held, oldest first"`
 	Running []Record `json:"running" jsonschema:"the oldest runs in flight; only on the first page"`
 	Next    string   `json:"next,omitempty" jsonschema:"cursor of the next page"`
@@ -83,8 +84,9 @@ type Store struct {
 	Type     string            `json:"type"`
 	Store    string            `json:"store" jsonschema:"its type"`
 	Says     string            `json:"says"`
+	Health   string            `json:"health" jsonschema:"well, unwell or unknown: what the store says of itself"`
 	Answered float64           `json:"answered_ms" jsonschema:"how long it took to list what is held"`
-	Check    string            `json:"check,omitempty" jsonschema:"what the store says of its settings"`
+	Check    string            `json:"check,omitempty" jsonschema:"what the store finds wrong with itself, or why it does not say"`
 	Records  *int              `json:"records,omitempty" jsonschema:"how many it has, if it knows"`
 	Birth    Birth             `json:"birth"`
 	Held     int               `json:"held" jsonschema:"how many are held, or the first 1,000"`

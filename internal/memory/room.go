@@ -105,6 +105,11 @@ func (m *room) hasRoom(tenant uint16) bool {
 		(own == nil || !late || own.entries.Load() == 1 || own.bytes.Load() <= m.maxBytes/modestPart)
 }
 
+// full reports whether there is no room for one more record, however small.
+func (m *room) full() bool {
+	return m.entries.Load() >= m.maxEntries || m.bytes.Load()+recordOverhead > m.maxBytes
+}
+
 // giveBack frees the room of a record of that size.
 func (m *room) giveBack(size int, tenant uint16) {
 	m.entries.Add(-1)

@@ -6,6 +6,7 @@ package memory
 // what happens to one record is in the files of its shard.
 
 import (
+	"context"
 	"hash/maphash"
 	"sync/atomic"
 	"time"
@@ -81,6 +82,16 @@ func New(c Config) *Store {
 // Len returns the number of records, including expired ones that are not yet removed, and without those of the library
 // itself.
 func (s *Store) Len() int { return int(s.room.entries.Load() - s.own.Load()) }
+
+// Health returns what is wrong with the store now: [store.ErrFull] while it has no room for a new record. The error err is nil.
+func (s *Store) Health(context.Context) (faults []error, err error) {
+	for s.room.full() {
+		if !s.makeRoom() {
+			return []error{store.ErrFull}, nil
+		}
+	}
+	return nil, nil
+}
 
 // ObeysContext implements [store.ContextStore]. It returns true: a call waits for nothing but
 // other calls of the store.

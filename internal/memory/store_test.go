@@ -98,7 +98,13 @@ func TestMemoryStoreFullOfExpiredTakesNewKeysAtOnce(t *testing.T) {
 			claimMemory(t, s, key, uint64(i))
 		}
 		refuseMemory(t, s, keys[n])
+		full, err := s.Health(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []error{store.ErrFull}, full)
 		time.Sleep(24 * time.Hour)
+		room, err := s.Health(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, room)
 		for i, key := range keys[n : 2*n] {
 			claimMemory(t, s, key, uint64(i))
 		}

@@ -302,9 +302,15 @@ func TestRedisCheck(t *testing.T) {
 	require.NoError(t, s.Check(ctx))
 	cluster.Masters[2].Do(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
 	require.ErrorContains(t, s.Check(ctx), "allkeys-lru")
+	faults, err := s.Health(ctx)
+	require.NoError(t, err)
+	require.Len(t, faults, 1)
+	require.ErrorContains(t, faults[0], cluster.Masters[2].Addr+": maxmemory-policy")
 
 	server.Kill()
 	require.Error(t, guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr)).Check(ctx))
+	_, err = guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr)).Health(ctx)
+	require.Error(t, err)
 }
 
 // A replica is not a place for records, whether or not it takes writes. The nodes of a Cluster
@@ -368,14 +374,20 @@ func TestRedisCheckReturnsByItsDeadline(t *testing.T) {
 	require.NoError(t, s.Check(t.Context()))
 	cluster.Masters[1].Pause(t)
 	defer cluster.Masters[1].Resume(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	done := make(chan error, 1)
-	go func() { done <- s.Check(ctx) }()
-	select {
-	case err := <-done:
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-	case <-time.After(guardtest.Patience):
-		t.Fatal("the check goes on after its deadline")
+	for name, ask := range map[string]func(context.Context) error{
+		"Check": s.Check, "Health": func(ctx context.Context) error { _, err := s.Health(ctx); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			done := make(chan error, 1)
+			go func() { done <- ask(ctx) }()
+			select {
+			case err := <-done:
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+			case <-time.After(guardtest.Patience):
+				t.Fatal("it goes on after its deadline")
+			}
+		})
 	}
 }

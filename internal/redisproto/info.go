@@ -3,8 +3,45 @@ package redisproto
 import (
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
+
+	"example.com/idempotency/store"
 )
+
+// Faults reads sections of INFO. It returns what is wrong with the server now: why it is not to be trusted with records,
+// that it has evicted some, and that it has no room for new ones.
+func Faults(server, memory, stats, replication string) (faults []error) {
+	for _, err := range []error{CheckVersion(server), CheckPolicy(memory), checkEvicted(stats), checkRoom(memory), CheckRole(server, replication)} {
+		if err != nil {
+			faults = append(faults, err)
+		}
+	}
+	return faults
+}
+
+// checkEvicted reads the section "stats" of INFO.
+func checkEvicted(info string) error {
+	if n := infoNumber(info, "evicted_keys"); n > 0 {
+		return fmt.Errorf("keys that the server has evicted: %d; requests whose record was among them run again, and CONFIG RESETSTAT begins to count anew", n)
+	}
+	return nil
+}
+
+// checkRoom reads the section "memory" of INFO. A server compares with its limit what it uses without the buffers of its
+// replicas and its file. One that may evict takes what it is given.
+func checkRoom(info string) error {
+	used, most := infoNumber(info, "used_memory")-infoNumber(info, "mem_not_counted_for_evict"), infoNumber(info, "maxmemory")
+	if most == 0 || used < most || CheckPolicy(info) != nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %d bytes are used, with a maxmemory of %d, and no run begins; raise maxmemory", store.ErrFull, used, most)
+}
+
+func infoNumber(info, field string) int64 {
+	n, _ := strconv.ParseInt(infoField(info, field), 10, 64)
+	return n
+}
 
 // CheckVersion reads the section "server" of INFO. It returns an error when the server is
 // too old for the scripts.
@@ -25,7 +62,7 @@ func CheckVersion(info string) error {
 func CheckPolicy(info string) error {
 	policy := infoField(info, "maxmemory_policy")
 	if policy != "noeviction" {
-		return fmt.Errorf("maxmemory-policy is %q: the server may drop live records, and their requests "+
+		return fmt.Errorf("maxmemory-policy is %q: the server may evict live records, and their requests "+
 			"would run again; set it to noeviction", policy)
 	}
 	return nil

@@ -74,6 +74,12 @@ func TestRedisCheckReadsInfo(t *testing.T) {
 	} {
 		require.NoError(t, CheckRole(info[0], info[1]))
 	}
+	for memory, faults := range map[string]int{
+		"noeviction\r\nused_memory:8\r\nmaxmemory:8": 1, "noeviction\r\nused_memory:8\r\nmaxmemory:0": 0, "allkeys-lru\r\nused_memory:8\r\nmaxmemory:8": 1,
+		"noeviction\r\nused_memory:8\r\nmaxmemory:8\r\nmem_not_counted_for_evict:1": 0,
+	} {
+		require.Len(t, Faults("redis_version:7.0.0", "maxmemory_policy:"+memory, "evicted_keys:0", ""), faults, memory)
+	}
 }
 
 func TestRedisDialAddr(t *testing.T) {

@@ -125,6 +125,41 @@ func (s *Store) check(ctx context.Context, master redis.UniversalClient) error {
 	return errors.Join(faults...)
 }
 
+// Health asks the master, or each master of a Cluster, what is wrong with it now: what Check finds; keys that it has
+// evicted; and no room for new ones, which is a [store.ErrFull]. The error err says that it cannot be asked, by an account
+// without INFO for example. Health returns by the deadline of its context.
+func (s *Store) Health(ctx context.Context) (faults []error, err error) {
+	if s.obeys {
+		return s.health(ctx)
+	}
+	var left atomic.Int64
+	return giveup.Call(ctx, &left, s.health)
+}
+
+func (s *Store) health(ctx context.Context) (faults []error, err error) {
+	masters, err := s.server.masters(ctx)
+	if err != nil {
+		return nil, s.server.failure(ctx, err)
+	}
+	for _, master := range masters {
+		said := map[string]string{}
+		for _, section := range []string{"server", "memory", "stats", "replication"} {
+			text, err := info(ctx, master, section)
+			if err != nil && (!isReply(err) || section == "server" || section == "memory") { // some services do not have the others
+				return nil, s.server.failure(ctx, err)
+			}
+			said[section] = text
+		}
+		for _, fault := range redisproto.Faults(said["server"], said["memory"], said["stats"], said["replication"]) {
+			if len(masters) > 1 {
+				fault = fmt.Errorf("%s: %w", addrOf(master), fault)
+			}
+			faults = append(faults, wrap(fault))
+		}
+	}
+	return faults, nil
+}
+
 func info(ctx context.Context, master redis.UniversalClient, section string) (string, error) {
 	cmd := redis.NewStringCmd(ctx, "info", section)
 	_ = master.Process(ctx, cmd)

@@ -1,0 +1,99 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"example.com/idempotency"
+	"example.com/idempotency/store"
+)
+
+// This file is about how the store does, by what it says of itself and by what this process waits for.
+
+const (
+	// askedEach is how old an answer of the store may be, and askedFor is for how long it is waited for.
+	askedEach = 5 * time.Second
+	askedFor  = time.Second
+)
+
+// A health is what a store says of itself.
+type health struct {
+	word string // well, unwell or unknown
+	says string // a sentence with what it finds wrong, or why it does not say
+	why  string // the same without the sentence
+}
+
+// healthOf returns what a store has said that finds faults in itself, or could not be asked.
+func healthOf(faults []error, err error) health {
+	if err != nil {
+		return health{"unknown", "The store answers, and does not say how it does: " + plain(err) + ".", plain(err)}
+	}
+	if len(faults) == 0 {
+		return health{word: "well"}
+	}
+	texts := make([]string, len(faults))
+	for i, fault := range faults {
+		texts[i] = plain(fault)
+	}
+	all := strings.Join(texts, "; ")
+	return health{"unwell", "The store is not well: " + all + ".", all}
+}
+
+var places = strings.NewReplacer("idempotency: ", "", "redis: ", "")
+
+// plain returns an error without the places that it comes from.
+func plain(err error) string {
+	return places.Replace(err.Error())
+}
+
+// sentence says how the store does, which has just answered.
+func (h health) sentence(s *idempotency.Stats) string {
+	var late []string
+	for _, c := range []struct {
+		n    int
+		what string
+	}{{s.Pending, "ended runs that are not recorded yet"}, {s.GivingBack, "claims to be given back"}, {s.Abandoned, "calls that it has not returned from"}} {
+		if c.n > 0 {
+			late = append(late, fmt.Sprintf("%d %s", c.n, c.what))
+		}
+	}
+	says := h.says
+	if says == "" {
+		says = "The store answers."
+		if h.word == "well" && late == nil {
+			says = "The store is well."
+		}
+	}
+	if late != nil {
+		says += " It is behind with this process: " + strings.Join(late, ", ") + "."
+	}
+	return says
+}
+
+// An asked remembers for a while what the store has said of itself, so that many visitors do not ask it more often.
+type asked struct {
+	mu   sync.Mutex
+	at   time.Time
+	last health
+}
+
+// of returns what a store says of itself by its method Health. A visitor who leaves does not make it unknown for others.
+func (a *asked) of(ctx context.Context, st store.Store, now time.Time) health {
+	teller, ok := st.(interface {
+		Health(context.Context) ([]error, error)
+	})
+	if !ok {
+		return health{word: "unknown"}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.at.IsZero() || now.Sub(a.at) >= askedEach {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askedFor)
+		defer cancel()
+		a.last, a.at = healthOf(teller.Health(ctx)), now
+	}
+	return a.last
+}

@@ -1,0 +1,92 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"example.com/idempotency"
+	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/internal/redistest"
+	"example.com/idempotency/store"
+)
+
+// This file asks the screens how the store does.
+
+// requireHealth demands that both screens say so.
+func (b *browser) requireHealth(health, says string) {
+	b.t.Helper()
+	for _, target := range []string{"/", "/store"} {
+		got := b.json().get(target).Body.String()
+		require.Contains(b.t, got, `"health":"`+health+`"`)
+		require.Contains(b.t, got, says)
+	}
+}
+
+// A Redis that refuses every new key, or forgets some, is not called well.
+func TestHealthOfRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s := serveOn(t, guardtest.RedisStore(t, guardtest.PatientRedisClient(t, server.Addr)))
+	b, clock := s.as(viewer), time.Unix(0, 0)
+	b.h.(*console).now = func() time.Time { return clock }
+	set := func(name, value string) { server.Do(t, "CONFIG", "SET", name, value); clock = clock.Add(askedEach) }
+
+	b.requireHealth("well", "The store is well.")
+	server.Do(t, "SET", "cached", "value")
+	set("maxmemory", "1")
+	require.Equal(t, http.StatusServiceUnavailable, s.post("POST /payouts", "a", created).Code)
+	b.requireHealth("unwell", "The store is not well: store is full: ")
+	set("maxmemory-policy", "allkeys-lru")
+	b.requireHealth("unwell", "the server may evict live records")
+	set("maxmemory", "0")
+	set("maxmemory-policy", "noeviction")
+	b.requireHealth("unwell", "The store is not well: keys that the server has evicted: 1;")
+	server.Do(t, "CONFIG", "RESETSTAT")
+	server.Do(t, "ACL", "SETUSER", "default", "-info")
+	b.requireHealth("unwell", "The store is not well")
+	clock = clock.Add(askedEach)
+	b.requireHealth("unknown", "The store answers, and does not say how it does: NOPERM")
+	server.Kill()
+	for _, target := range []string{"/", "/store"} {
+		require.Contains(t, b.get(target).Body.String(), "The store does not answer: ")
+	}
+}
+
+// A busyStore does not come to say how it does.
+type busyStore struct {
+	*idempotency.MemoryStore
+	asked int
+}
+
+func (s *busyStore) Health(ctx context.Context) ([]error, error) {
+	s.asked++
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// The screens do not wait long for what the store says of itself, and do not ask again at once.
+func TestHealthIsAskedSeldomAndNotForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st, began := &busyStore{MemoryStore: idempotency.NewMemoryStore()}, time.Now()
+		serveOn(t, st).as(viewer).requireHealth("unknown", "The store answers, and does not say how it does: context deadline exceeded.")
+		require.Equal(t, askedFor, time.Since(began))
+		require.Equal(t, 1, st.asked)
+	})
+}
+
+// Of a store that cannot be asked, and of one that is behind, the screens say what they know.
+func TestHealthOfAStoreThatCannotBeAsked(t *testing.T) {
+	m := idempotency.NewMemoryStore()
+	serveOn(t, struct {
+		store.Store
+		store.Inspector
+		store.Lister
+	}{m, m, m}).as(viewer).requireHealth("unknown", "The store answers.")
+	require.Equal(t, "The store answers. It is behind with this process: 2 claims to be given back.",
+		health{word: "well"}.sentence(&idempotency.Stats{GivingBack: 2}))
+}
