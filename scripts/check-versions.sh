@@ -44,6 +44,10 @@ if ! grep -qs 'func WithReference(' "$dir"/tree/*.go; then
 	tags=no_tags
 	echo "tags and tombstones are not compared: the earlier commit has none"
 fi
+# Before it returned records and a cursor, Find returned Findings.
+if grep -qs '^type Findings ' "$dir"/tree/*.go; then
+	tags=findings
+fi
 (cd "$dir/tree" && go build -tags="$tags" -o "$dir/earlier" ./internal/modeltest/versions/process)
 [ -x "$dir/earlier" ]
 

@@ -23,7 +23,6 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/modeltest/versions"
-	"example.com/idempotency/store"
 	"example.com/idempotency/stores/pgstore"
 	"example.com/idempotency/stores/sqlitestore"
 )
@@ -130,7 +129,8 @@ func scopeOf(guard, key string) string {
 	if strings.HasSuffix(guard, "/found") {
 		return "tenant " + key
 	}
-	return store.Shared
+	shared, _ := idempotency.SharedScope(nil) // its name is not the same in all versions
+	return shared
 }
 
 // observe notes what is reported as damage, and not as the form of another version.

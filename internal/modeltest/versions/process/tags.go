@@ -31,11 +31,11 @@ func findable(st idempotency.Store) []idempotency.Option {
 // find returns what is found by the reference and by the scope of a key.
 func find(ctx context.Context, g *guard, key idempotency.Key) (names []string, err error) {
 	for by, f := range []idempotency.Finding{{Reference: "order " + key.Value}, {Scope: key.Scope}} {
-		found, _, err := g.Find(ctx, f)
+		all, err := found(ctx, g, f)
 		if err != nil {
 			return nil, err
 		}
-		for _, info := range found {
+		for _, info := range all {
 			names = append(names, fmt.Sprint(by, info.Record, info.State, info.Route, info.Attempt, info.Started))
 		}
 	}
