@@ -52,7 +52,15 @@ func (rt *route) with(set *settings) *route {
 // namespace would be shared by all callers that fail to authenticate, and a reserved one that neither
 // SharedScope has returned nor a module has found to be the request's.
 func (c *common) scopeOf(r *http.Request) (string, error) {
+	form, post := r.Form, r.PostForm
 	scope, err := c.scope(r)
+	// What the function has parsed of the URL would keep the handler from parsing a form with files.
+	if form == nil && r.Form != nil {
+		r.Form = nil
+	}
+	if post == nil && r.PostForm != nil {
+		r.PostForm = nil
+	}
 	switch {
 	case err != nil:
 		return "", err

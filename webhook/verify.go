@@ -95,7 +95,9 @@ func (v *verification) middleware(opts []VerifyOption) (func(http.Handler) http.
 				refuse(w, err)
 				return
 			}
-			next.ServeHTTP(w, v.letIn(r, body))
+			in := v.letIn(r, body)
+			defer func() { reread.RemoveForm(in, r) }()
+			next.ServeHTTP(w, in)
 		})
 	}, nil
 }

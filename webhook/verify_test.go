@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -202,6 +204,25 @@ func TestVerificationReadsAForm(t *testing.T) {
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	w := reply(verify(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.FormValue("amount")) })), r)
 	require.Equal(t, "100", w.Body.String())
+}
+
+// The files of a form behind the middleware alone are gone after its delivery: the server knows only its own request.
+func TestFilesOfADeliveryAreRemoved(t *testing.T) {
+	verify, err := webhook.VerifyWith(webhook.PayPal(), func(*http.Request, []byte) error { return nil })
+	require.NoError(t, err)
+	r := post("--x\r\nContent-Disposition: form-data; name=f; filename=f\r\n\r\nf\r\n--x--\r\n")
+	r.Header.Set("Content-Type", "multipart/form-data; boundary=x")
+	var files []*multipart.FileHeader
+	reply(verify(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if err := r.ParseMultipartForm(0); err != nil { // no memory for files
+			t.Error(err)
+			return
+		}
+		files = r.MultipartForm.File["f"]
+	})), r)
+	require.Len(t, files, 1)
+	_, err = files[0].Open()
+	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
 // A forged delivery cannot make the receiver compare signatures without end.

@@ -26,6 +26,14 @@ func TestForms(t *testing.T) {
 	}, nil)
 }
 
+// A scope function that parses the URL leaves a form with files to the handler.
+func TestFormBehindAScope(t *testing.T) {
+	guard, _ := NewGuard(t, func(r *http.Request) (string, error) { return r.URL.Path, r.ParseForm() })
+	url := ServeHTTP(t, guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.FormValue("amount")) })))
+	got, _ := PostBody(t, url, "--x\r\nContent-Disposition: form-data; name=amount\r\n\r\n100\r\n--x--\r\n", map[string]string{"Content-Type": "multipart/form-data; boundary=x"})
+	require.Equal(t, Answer{Status: http.StatusOK, Body: "100"}, got)
+}
+
 // The requests find what naive adapters get wrong.
 func TestNaiveAdapterIsFound(t *testing.T) {
 	naive := HTTP()
