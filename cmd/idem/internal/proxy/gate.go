@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"net"
 	"sync"
 	"time"
@@ -20,6 +21,8 @@ type gate struct {
 	reading bool          // somebody waits for the next byte, so none is left of the last answer
 	await   chan struct{} // is closed once somebody does, or once the connection is closed
 	silent  bool          // no request is on its way, so the service has nothing to say
+	begins  bool          // the answer to the request does, with the next byte
+	spent   bool          // behind that answer, which has no body, may come one that is no answer to the next request
 }
 
 func (g *gate) Write(p []byte) (int, error) {
@@ -28,7 +31,10 @@ func (g *gate) Write(p []byte) (int, error) {
 	if !closed {
 		g.writes++ // before the write: whoever closes the gate must not miss one that has begun
 	}
-	g.silent = false
+	if g.silent {
+		g.silent, g.begins = false, true
+		g.spent = bytes.HasPrefix(p, []byte("HEAD "))
+	}
 	g.mu.Unlock()
 	if closed {
 		return 0, net.ErrClosed
@@ -43,7 +49,32 @@ func (g *gate) Read(p []byte) (int, error) {
 		_ = g.Close()
 		return 0, net.ErrClosed
 	}
+	g.look(p[:n])
 	return n, err
+}
+
+// look finds out whether an answer has no body that its header tells of.
+func (g *gate) look(p []byte) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	const status = len("HTTP/1.1 ")
+	if !g.begins || len(p) == 0 {
+		return
+	}
+	if len(p) < status+3 {
+		g.begins, g.spent = false, true // nobody knows
+		return
+	}
+	switch code := string(p[status : status+3]); {
+	case code[0] == '1':
+		return // another follows
+	case code == "304":
+		g.spent = true
+	case code == "204":
+		header := bytes.ToLower(p)
+		g.spent = bytes.Contains(header, []byte("\ncontent-length:")) || bytes.Contains(header, []byte("\ntransfer-encoding:"))
+	}
+	g.begins = false
 }
 
 // read notes that somebody begins or ends to read, and reports whether the service should be silent.
@@ -78,6 +109,11 @@ const noRest = time.Second
 // request is written, what is plain text has nothing to say.
 func (g *gate) next(plain bool) {
 	g.mu.Lock()
+	if g.spent {
+		g.mu.Unlock()
+		_ = g.Close()
+		return
+	}
 	g.silent = plain
 	if g.reading || g.closed {
 		g.mu.Unlock()

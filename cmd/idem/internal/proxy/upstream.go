@@ -45,6 +45,7 @@ func newTransport(h2c bool) *http.Transport {
 // second effect. So a request that may have left on one connection finds all others closed.
 type sending struct {
 	shared bool // the connection has other requests, too: nothing is known of this one, nor may it be closed
+	safe   bool // net/http may repeat it on other connections
 
 	mu   sync.Mutex
 	conn *gate
@@ -71,7 +72,7 @@ func (s *sending) gotConn(info httptrace.GotConnInfo) {
 		return
 	}
 	g.next(plain)
-	if s.conn != nil && !s.conn.closeIf(s.from) {
+	if !s.safe && s.conn != nil && !s.conn.closeIf(s.from) {
 		s.sent = true
 	}
 	s.conn, s.from = g, g.count()
@@ -85,6 +86,24 @@ func (s *sending) left() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.sent || s.conn != nil && !s.conn.closeIf(s.from)
+}
+
+// written reports whether something was written to the connection since the request had it, as far as anybody knows.
+func (s *sending) written() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.conn == nil || s.conn.count() > s.from
+}
+
+// mostKept is how many connections that were kept are tried of which none can be used again.
+const mostKept = 8
+
+// lost reports whether the request was given a connection that could not be used, and has not left. Nothing will.
+func (s *sending) lost() bool {
+	s.mu.Lock()
+	connected := s.conn != nil
+	s.mu.Unlock()
+	return connected && !s.left()
 }
 
 // A failure is why there is no answer.
@@ -109,11 +128,8 @@ type hop struct {
 func (h *hop) RoundTrip(r *http.Request) (*http.Response, error) {
 	op, run := idempotency.FromContext(r.Context())
 	if !run && (r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions) {
-		resp, err := h.exchange(r.WithContext(telling(r.Context(), func(info httptrace.GotConnInfo) {
-			if g, plain := gateOf(info.Conn); g != nil && !h.h2c {
-				g.next(plain)
-			}
-		})))
+		s := &sending{shared: h.h2c, safe: true}
+		resp, err := h.exchange(r.WithContext(telling(r.Context(), s.gotConn)), s)
 		if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
 			return nil, &failure{unsent, err}
 		} else if err != nil {
@@ -130,6 +146,8 @@ func (h *hop) RoundTrip(r *http.Request) (*http.Response, error) {
 	s := &sending{shared: h.h2c}
 	out := r.WithContext(telling(ctx, s.gotConn))
 	out.GetBody = nil
+	again := func() io.ReadCloser { return nil } // the body once more
+	repeats := out.Body == nil || out.Body == http.NoBody
 	if h.h2c && out.Body == nil {
 		out.Body = io.NopCloser(new(empty)) // with a body, HTTP/2 is not repeated; connections are shared there
 	}
@@ -139,9 +157,16 @@ func (h *hop) RoundTrip(r *http.Request) (*http.Response, error) {
 			w.end()
 			return nil, &failure{unsent, err}
 		}
-		out.Body = io.NopCloser(bytes.NewReader(body))
+		again, repeats = func() io.ReadCloser { return io.NopCloser(bytes.NewReader(body)) }, true
+		out.Body = again()
 	}
-	resp, err := h.exchange(out)
+	resp, err := h.exchange(out, s)
+	for n := 0; err != nil && repeats && !h.h2c && n < mostKept && s.lost(); n++ {
+		s = new(sending)
+		out = r.WithContext(telling(ctx, s.gotConn))
+		out.GetBody, out.Body = nil, again()
+		resp, err = h.exchange(out, s)
+	}
 	switch {
 	case err != nil:
 		f := &failure{broken, err}
@@ -167,16 +192,27 @@ func telling(ctx context.Context, gotConn func(httptrace.GotConnInfo)) context.C
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: gotConn})
 }
 
-var errStatus = errors.New("the status of the answer is none")
+var (
+	errStatus  = errors.New("the status of the answer is none")
+	errForeign = errors.New("what is left of another answer")
+)
 
-// exchange sends a request. An answer with a status that a server of net/http cannot send is none.
-func (h *hop) exchange(r *http.Request) (*http.Response, error) {
+// exchange sends a request. An answer with a status that a server of net/http cannot send is none, and so is one to a request
+// that was not sent.
+func (h *hop) exchange(r *http.Request, s *sending) (*http.Response, error) {
 	resp, err := h.transport.RoundTrip(r)
-	if err == nil && (resp.StatusCode < 100 || resp.StatusCode > 999) {
-		_ = resp.Body.Close()
-		return nil, errStatus
+	switch {
+	case err != nil:
+		return nil, err
+	case !s.written():
+		err = errForeign
+	case resp.StatusCode < 100 || resp.StatusCode > 999:
+		err = errStatus
+	default:
+		return resp, nil
 	}
-	return resp, err
+	_ = resp.Body.Close()
+	return nil, err
 }
 
 // oneWrite is how large a body may be that net/http is shown to be in memory: it sends it in one write with the

@@ -64,6 +64,39 @@ func TestRequestIsSentOnce(t *testing.T) {
 	}
 }
 
+// Behind an answer without a body, a service may send one that is not the answer to the next request. So the connection is not used
+// again, and the next request finds another one.
+func TestConnectionBehindAnAnswerWithoutABody(t *testing.T) {
+	t.Parallel()
+	for name, head := range map[string]string{
+		"HEAD": "200 OK\r\nContent-Length: 9", "204": "204 No Content\r\nContent-Length: 9", "304": "304 Not Modified", "204 in chunks": "204 No Content\r\nTransfer-Encoding: chunked",
+	} {
+		var first net.Conn
+		l, transport := listen(t), newTransport(false)
+		s := startRaw(t, l, func(n int, c net.Conn) bool {
+			text := wholeAnswer
+			if n == 1 {
+				first, text = c, "HTTP/1.1 "+head+"\r\n\r\n"
+			} else if c == first {
+				text = "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n" // the late body, as it looks to a client
+			}
+			_, err := c.Write([]byte(text))
+			return err == nil
+		})
+		c := Default()
+		c.To = "http://" + l.Addr().String()
+		f := startFrontOn(t, &c, transport, bodyTime)
+		method := http.MethodPost
+		if name == "HEAD" {
+			method = http.MethodHead
+		}
+		f.send(t, method, "/", "a")
+		got := f.sendBody(t, http.MethodPost, "/", "body", "Authorization: Bearer alice", "Idempotency-Key: b")
+		require.Equal(t, http.StatusCreated, got.Status, name)
+		require.Equal(t, 2, s.count(), name)
+	}
+}
+
 // secure puts TLS around a listener, and returns the configuration of its clients.
 func secure(t *testing.T, l net.Listener) (net.Listener, *tls.Config) {
 	t.Helper()
