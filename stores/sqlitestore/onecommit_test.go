@@ -477,7 +477,7 @@ func TestOneCommitOfUnknownOutcomeFreesNoKey(t *testing.T) {
 			charge(s, w, r)
 			guardtest.Op(r.Context()).SetOutcome(idempotency.Unknown)
 		}, idempotency.WithRecovery(recovery))
-		other = open(t, s.path, sqlitestore.WithOneCommit(), sqlitestore.WithPatience(time.Millisecond))
+		other = open(t, s.path, sqlitestore.WithOneCommit())
 		for n := range 100 {
 			require.NotEqual(t, http.StatusCreated, s.Do(t, guardtest.Call{Key: fmt.Sprint(n)}).Status)
 		}

@@ -54,7 +54,9 @@ func newShopOn(t testing.TB, with []sqlitestore.Option, h func(s *shop, w http.R
 
 func open(t testing.TB, path string, opts ...sqlitestore.Option) *sqlitestore.Store {
 	t.Helper()
-	s, err := sqlitestore.Open(t.Context(), path, opts...)
+	ctx, cancel := context.WithTimeout(t.Context(), guardtest.Patience) // the machine may be slow, whatever the store's own patience
+	defer cancel()
+	s, err := sqlitestore.Open(ctx, path, opts...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
