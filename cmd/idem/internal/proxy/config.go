@@ -27,6 +27,7 @@ type Config struct {
 	JWT            JWT           `json:"jwt,omitzero"               jsonschema:"how tokens are verified for the scope jwt:CLAIM"                                                 yaml:"jwt"`
 	Findable       bool          `json:"findable,omitzero"          jsonschema:"all records of a scope can be found, and erased, together: idem find --tenant, idem erase"      yaml:"findable"`
 	DerivedKey     bool          `json:"derived_key,omitzero"       jsonschema:"send the service Idempotency-Derived-Key, too: the same for each attempt of one request, and another for each caller" yaml:"derived_key"`
+	Fresh          bool          `json:"fresh_connections,omitzero" jsonschema:"send each request on a connection of its own, because the service may send more than it has declared" yaml:"fresh_connections"`
 	TrustForwarded bool          `json:"trust_forwarded,omitzero"   jsonschema:"keep X-Forwarded-For as it comes and add to it, because a proxy in front has set it"             yaml:"trust_forwarded"`
 	Grace          time.Duration `json:"grace,omitzero"             jsonschema:"how long a shutdown waits for what is under way; 25s by default"                                 yaml:"grace"`
 	Rules          `yaml:",inline"`

@@ -206,7 +206,7 @@ func TestBodyMustArriveInTime(t *testing.T) {
 	defer s.Close()
 	c := Default()
 	c.To, c.Wait = s.URL, guardtest.Patience
-	f := startFrontOn(t, &c, newTransport(false), 100*time.Millisecond)
+	f := startFrontOn(t, &c, newTransport(false, false), 100*time.Millisecond)
 	send := func(body string) *bufio.Reader {
 		_, in := f.dial(t, "POST / HTTP/1.1\r\nHost: x\r\nAuthorization: a\r\nIdempotency-Key: "+fmt.Sprint(len(body))+"\r\nContent-Length: 4\r\n\r\n"+body)
 		return in

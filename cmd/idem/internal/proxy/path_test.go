@@ -142,7 +142,7 @@ func TestSleepingReader(t *testing.T) {
 	})
 	c := Default()
 	c.To = s.url
-	f := startFrontOn(t, &c, newTransport(false), 300*time.Millisecond)
+	f := startFrontOn(t, &c, newTransport(false, false), 300*time.Millisecond)
 	_, in := f.dial(t, "POST / HTTP/1.1\r\nHost: shop\r\nAuthorization: Bearer alice\r\nIdempotency-Key: k\r\nContent-Length: 0\r\n\r\n")
 	resp, err := http.ReadResponse(in, nil)
 	require.NoError(t, err)

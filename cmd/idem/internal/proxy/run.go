@@ -46,7 +46,7 @@ func (c *Config) build(store idempotency.Store, log logs, common ...idempotency.
 	if err != nil {
 		return nil, nil, err
 	}
-	transport := newTransport(h2c)
+	transport := newTransport(h2c, c.Fresh)
 	for _, r := range t.rules {
 		r.handler = newForwarder(c, to, &hop{transport, h2c, r.Timeout}, log.Logger)
 		if r.guard != nil {

@@ -21,8 +21,8 @@ import (
 // would close it while a request is on its way: Node.js does after 5 seconds, gunicorn after 2.
 const idle = time.Second
 
-// newTransport returns the transport to a service.
-func newTransport(h2c bool) *http.Transport {
+// newTransport returns the transport to a service. A fresh one keeps no connection.
+func newTransport(h2c, fresh bool) *http.Transport {
 	dialer := &net.Dialer{Timeout: 5 * time.Second}
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -32,7 +32,7 @@ func newTransport(h2c bool) *http.Transport {
 			}
 			return &gate{Conn: c}, nil
 		},
-		MaxIdleConnsPerHost: 256, IdleConnTimeout: idle, DisableCompression: true,
+		MaxIdleConnsPerHost: 256, IdleConnTimeout: idle, DisableKeepAlives: fresh, DisableCompression: true,
 		TLSHandshakeTimeout: 5 * time.Second, MaxResponseHeaderBytes: 256 << 10, Protocols: new(http.Protocols),
 	}
 	t.Protocols.SetHTTP1(!h2c)

@@ -37,7 +37,7 @@ func TestRequestIsSentOnce(t *testing.T) {
 		for _, scheme := range []string{"http", "https"} {
 			t.Run(name+" over "+scheme, func(t *testing.T) {
 				t.Parallel()
-				l, transport := listen(t), newTransport(false)
+				l, transport := listen(t), newTransport(false, false)
 				if scheme == "https" {
 					l, transport.TLSClientConfig = secure(t, l)
 				}
@@ -72,7 +72,7 @@ func TestConnectionBehindAnAnswerWithoutABody(t *testing.T) {
 		"HEAD": "200 OK\r\nContent-Length: 9", "204": "204 No Content\r\nContent-Length: 9", "304": "304 Not Modified", "204 in chunks": "204 No Content\r\nTransfer-Encoding: chunked",
 	} {
 		var first net.Conn
-		l, transport := listen(t), newTransport(false)
+		l, transport := listen(t), newTransport(false, false)
 		s := startRaw(t, l, func(n int, c net.Conn) bool {
 			text := wholeAnswer
 			if n == 1 {
@@ -94,6 +94,37 @@ func TestConnectionBehindAnAnswerWithoutABody(t *testing.T) {
 		got := f.sendBody(t, http.MethodPost, "/", "body", "Authorization: Bearer alice", "Idempotency-Key: b")
 		require.Equal(t, http.StatusCreated, got.Status, name)
 		require.Equal(t, 2, s.count(), name)
+	}
+}
+
+// What comes later than any answer is told from the next one only where no connection is used twice.
+func TestFreshConnectionsTakeNoRest(t *testing.T) {
+	t.Parallel()
+	for _, scheme := range []string{"http", "https"} {
+		for _, fresh := range []bool{true, false} {
+			var first net.Conn
+			l, transport := listen(t), newTransport(false, fresh)
+			if scheme == "https" {
+				l, transport.TLSClientConfig = secure(t, l)
+			}
+			s := startRaw(t, l, func(n int, c net.Conn) bool {
+				text := wholeAnswer
+				if n == 1 {
+					first = c
+				} else if c == first {
+					text = "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n" + text // the rest of the first answer
+				}
+				_, err := c.Write([]byte(text))
+				return err == nil
+			})
+			c := Default()
+			c.To = scheme + "://" + l.Addr().String()
+			f := startFrontOn(t, &c, transport, bodyTime)
+			f.send(t, http.MethodPost, "/", "a")
+			got := f.send(t, http.MethodPost, "/", "b")
+			require.Equal(t, fresh, got.Status == http.StatusCreated, "%s: %d", scheme, got.Status)
+			require.Equal(t, 2, s.count())
+		}
 	}
 }
 
