@@ -122,6 +122,19 @@ func TestRedisFullServerReplaysLargeAnswers(t *testing.T) {
 	require.InDelta(t, time.Hour, r.TTL, float64(time.Minute))
 	_, err = s.GetAnswer(ctx, guardtest.RedisKey())
 	require.ErrorIs(t, err, idempotency.ErrNotFound)
+
+	full := guardtest.RedisClient(t, server.Addr).Set(ctx, "k", "v", 0).Err()
+	require.True(t, redis.IsOOMError(full))
+	filling := newClient(t, &redis.Options{Addr: server.Addr}, func(ctx context.Context, s sending) error {
+		if last := s.cmds[len(s.cmds)-1]; last.Name() == "hgetall" { // the memory ran out behind the first command
+			last.SetErr(full)
+			return errHook
+		}
+		return s.next(ctx)
+	})
+	r, err = guardtest.RedisStore(t, filling).GetAnswer(ctx, key)
+	require.NoError(t, err)
+	require.Equal(t, guardtest.LargeAnswer, r.Answer)
 }
 
 // turnAway answers that nothing was done, and says so: otherwise the step would outvote the

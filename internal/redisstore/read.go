@@ -40,10 +40,10 @@ func (s *server) fields(ctx context.Context, name string) (time.Duration, map[st
 	switch {
 	case err == nil:
 		return ttl.Val(), fields.Val(), nil
-	case !redis.IsOOMError(ttl.Err()):
+	case !redis.IsOOMError(ttl.Err()) && !redis.IsOOMError(fields.Err()):
 		return 0, nil, s.failure(ctx, err)
 	}
-	// The server is out of memory and queues no command.
+	// The server is out of memory and queues no command. It may have come to that between the two.
 	cmd, _, err := runScript(ctx, s, redis.NewSliceCmd, redisproto.Whole(name), false)
 	if err != nil {
 		return 0, nil, err
