@@ -126,9 +126,11 @@ func TestRedisFullServerReplaysLargeAnswers(t *testing.T) {
 	full := guardtest.RedisClient(t, server.Addr).Set(ctx, "k", "v", 0).Err()
 	require.True(t, redis.IsOOMError(full))
 	filling := newClient(t, &redis.Options{Addr: server.Addr}, func(ctx context.Context, s sending) error {
-		if last := s.cmds[len(s.cmds)-1]; last.Name() == "hgetall" { // the memory ran out behind the first command
-			last.SetErr(full)
-			return errHook
+		for _, cmd := range s.cmds {
+			if cmd.Name() == "hgetall" { // the memory has run out behind the first command
+				cmd.SetErr(full)
+				return errHook
+			}
 		}
 		return s.next(ctx)
 	})
