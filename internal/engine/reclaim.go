@@ -91,11 +91,15 @@ func (s *settlement) seen(rec *store.Record) rules.Settling {
 // reportLoss reports, unless the run has been told already, that the claim was lost. A
 // release that is repeated may be refused because the first one was executed.
 func (s *settlement) reportLoss() {
-	if s.lease.isLost() || s.verdict.doubt != nil || s.sent && len(s.lacking) == 0 && !s.verdict.Lasts() {
+	if s.rolledBack() || s.lease.isLost() || s.verdict.doubt != nil || s.sent && len(s.lacking) == 0 && !s.verdict.Lasts() {
 		return
 	}
 	s.lease.Observe(event.Event{Kind: event.LeaseLost, Outcome: s.verdict.Outcome(), Err: store.ErrNotOwner})
 }
+
+// rolledBack reports whether the run has done nothing and the claim may have ended with its transaction. Whoever has the key since
+// then came in nobody's way.
+func (s *settlement) rolledBack() bool { return s.lease.isFleeting() && s.verdict.Left == rules.Undone }
 
 // isAnother reports whether two fingerprints are surely of two payloads. Those of two versions
 // cannot be compared.
@@ -103,7 +107,7 @@ func isAnother(a, b store.Fingerprint) bool { return a != b && a[0] == b[0] }
 
 // reportOvertaken reports, once, that another run came in the way of this one.
 func (s *settlement) reportOvertaken() {
-	if s.reported {
+	if s.reported || s.rolledBack() {
 		return
 	}
 	s.reported = true
