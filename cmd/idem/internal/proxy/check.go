@@ -68,6 +68,7 @@ func (r *Route) checkPattern() error {
 	if !named {
 		path = method
 	}
+	host, _, _ := strings.Cut(path, "/")
 	switch {
 	case strings.TrimSpace(path) != path || strings.Contains(r.Match, "\t"):
 		return errors.New("it has a blank too many")
@@ -77,6 +78,8 @@ func (r *Route) checkPattern() error {
 		return errors.New("the path is not clean, and those of requests are")
 	case strings.ContainsAny(path, "?#"):
 		return errors.New("a pattern has no query")
+	case host != hostOf(host):
+		return errors.New("the host of a pattern is in lower case, without a port and without a dot at its end")
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"crypto/rsa"
 	"encoding/json"
 	"errors"
@@ -32,7 +33,7 @@ type verifier struct {
 
 	mu   sync.Mutex
 	keys []jose.JSONWebKey
-	of   os.FileInfo // the file that they are from
+	text []byte // that they are from
 }
 
 func newVerifier(c JWT, log *slog.Logger) (*verifier, error) {
@@ -43,14 +44,10 @@ func newVerifier(c JWT, log *slog.Logger) (*verifier, error) {
 	return v, v.read()
 }
 
-// read reads the file if it is another one than that of the keys.
+// read reads the keys if the file has other ones now. Neither its time nor its size tells: what replaces it may have kept both.
 func (v *verifier) read() error {
-	info, err := os.Stat(v.JWKS)
-	if err != nil || v.of != nil && os.SameFile(info, v.of) && info.ModTime().Equal(v.of.ModTime()) && info.Size() == v.of.Size() {
-		return err
-	}
 	text, err := os.ReadFile(v.JWKS)
-	if err != nil {
+	if err != nil || v.keys != nil && bytes.Equal(text, v.text) {
 		return err
 	}
 	var set struct {
@@ -78,7 +75,7 @@ func (v *verifier) read() error {
 	if len(keys) == 0 {
 		return fmt.Errorf("%s has no keys that verify tokens", v.JWKS)
 	}
-	v.keys, v.of = keys, info
+	v.keys, v.text = keys, text
 	return nil
 }
 

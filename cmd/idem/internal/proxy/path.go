@@ -33,12 +33,12 @@ func spelled(s string) string {
 	return out.String()
 }
 
-// readings returns the other paths for which services take a path: one that does not remove dot segments, one that
+// readings returns the other paths for which services take a path: one that removes neither dot segments nor empty ones, one that
 // decodes dots alone, and one that decodes everything. Those of Java take out what follows a semicolon, and some take a
 // backslash for a slash. There are none for a path that all read alike.
 func readings(u *url.URL) []string {
 	path := u.EscapedPath()
-	if !strings.ContainsAny(path, `%;\`) && !strings.Contains(path, "/.") {
+	if !strings.ContainsAny(path, `%;\`) && !strings.Contains(path, "/.") && !strings.Contains(path, "//") {
 		return nil
 	}
 	literal := segments(path, func(s string) string {
@@ -47,6 +47,9 @@ func readings(u *url.URL) []string {
 		}
 		return s
 	})
+	for strings.Contains(literal, "//") {
+		literal = strings.Replace(literal, "//", "/.../", 1)
+	}
 	bare := func(s string) string { s, _, _ = strings.Cut(s, ";"); return s }
 	dots := segments(strings.NewReplacer("%2e", ".", "%2E", ".").Replace(path), bare)
 	decoded := (&url.URL{Path: segments(strings.ReplaceAll(u.Path, `\`, "/"), bare)}).EscapedPath()
@@ -68,18 +71,25 @@ func (t *table) of(r *http.Request) (found *rule, sure bool) {
 	if len(t.rules) == 1 {
 		return t.rules[everything], true
 	}
-	found = t.look(r)
+	found = t.look(r, r.URL)
 	for _, path := range readings(r.URL) {
 		u, err := url.ParseRequestURI(path)
-		if err != nil || t.look(&http.Request{Method: r.Method, Host: r.Host, URL: u}) != found {
+		if err != nil || t.look(r, u) != found {
 			return found, false
 		}
 	}
 	return found, true
 }
 
-func (t *table) look(r *http.Request) *rule {
-	_, pattern := t.mux.Handler(r)
+// hostOf returns the name of a host as patterns have it: its case does not count, nor do a dot at its end and a port.
+func hostOf(s string) string {
+	name, _, _ := strings.Cut(s, ":")
+	return strings.ToLower(strings.TrimSuffix(name, "."))
+}
+
+// look returns the rule of a request with that path.
+func (t *table) look(r *http.Request, u *url.URL) *rule {
+	_, pattern := t.mux.Handler(&http.Request{Method: r.Method, Host: hostOf(r.Host), URL: u})
 	if found := t.rules[pattern]; found != nil {
 		return found
 	}

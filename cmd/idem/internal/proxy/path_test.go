@@ -31,7 +31,10 @@ func TestRuleOfARequest(t *testing.T) {
 	require.NoError(t, err)
 	for request, want := range map[string]string{
 		"POST /payouts/7":                  "POST /payouts/{id}",
-		"POST /payouts//7":                 "POST /payouts/{id}",
+		"POST /payouts//7":                 "",
+		"POST //payouts/7":                 "",
+		"POST /other//7":                   "/",
+		"POST /files///a":                  "/files/",
 		"POST /%70ayouts/7":                "POST /payouts/{id}",
 		"POST /payouts/7;v=1":              "POST /payouts/{id}",
 		"POST /payouts/a%20b%25":           "POST /payouts/{id}",
@@ -78,6 +81,25 @@ func TestRuleOfARequest(t *testing.T) {
 		if sure {
 			require.Equal(t, want, found.Match, request)
 		}
+	}
+}
+
+// The host of a request counts as services read it.
+func TestRuleOfAHost(t *testing.T) {
+	t.Parallel()
+	c := Default()
+	c.To, c.Routes = "http://127.0.0.1:1", []Route{{Match: "POST api.test/payouts"}}
+	table, _, err := c.build(idempotency.NewMemoryStore(), unlogged)
+	require.NoError(t, err)
+	for host, want := range map[string]string{
+		"api.test": "POST api.test/payouts", "API.Test:8080": "POST api.test/payouts", "api.test.": "POST api.test/payouts", "api.test.:80": "POST api.test/payouts",
+		"other.test": "/", "[::1]:80": "/",
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/payouts", nil)
+		r.Host = host
+		found, sure := table.of(r)
+		require.True(t, sure)
+		require.Equal(t, want, found.Match, host)
 	}
 }
 
