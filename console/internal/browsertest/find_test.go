@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
-	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -57,32 +56,4 @@ func TestFindAndErase(t *testing.T) {
 	for _, complaint := range b.complaints() {
 		require.Contains(t, complaint, "409", "only what has changed is an error")
 	}
-}
-
-// search types into the box at the top of each page, and presses Enter.
-func (b *browser) search(text string) {
-	b.t.Helper()
-	b.write("#q", text)
-	b.enter()
-}
-
-// write types into a field.
-func (b *browser) write(field, text string) {
-	b.t.Helper()
-	run(b, chromedp.Focus(field))
-	run(b, chromedp.KeyEvent(text))
-}
-
-// press moves the focus to a link or a button, and presses Enter.
-func (b *browser) press(what string) {
-	b.t.Helper()
-	run(b, chromedp.Focus(what))
-	b.enter()
-}
-
-// enter presses Enter where the focus is, and waits for the page that it leads to.
-func (b *browser) enter() {
-	b.t.Helper()
-	_, err := chromedp.RunResponse(b.ctx, chromedp.KeyEvent(kb.Enter))
-	require.NoError(b.t, err)
 }
