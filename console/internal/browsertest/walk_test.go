@@ -24,7 +24,6 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/chromedp"
-	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -176,57 +175,32 @@ func run[T any](b *browser, a chromedp.Action[T]) T {
 	return value
 }
 
-// An engineer opens the console, reads, decides by keyboard and mouse, and sees what is left.
+// An engineer opens the console, reads, decides by mouse, is refused, decides again, and sees what is left.
 func TestWalk(t *testing.T) {
 	s := serve(t)
 	b := browse(t)
 	run(b, chromedp.Navigate(s.address))
 	first := run(b, chromedp.Text(".sum"))
-	run(b, chromedp.KeyEvent(kb.Tab))
-	skip := run(b, chromedp.Text(":focus"))
 	run(b, chromedp.Click("article:first-of-type tbody a"))
 	run(b, chromedp.WaitVisible("#reason"))
 	run(b, chromedp.Click("#reason"))
 	run(b, chromedp.KeyEvent("the bank has nothing"))
 	run(b, chromedp.Click(`button[value="resume"]`))
 	refused := run(b, chromedp.Text(`[role="alert"]`))
-	b.requireReadable("refused")
 	run(b, chromedp.Click(`input[name="not_done"]`))
 	run(b, chromedp.Click(`button[value="resume"]`))
 	run(b, chromedp.WaitVisible(`[role="status"]`))
 	done := run(b, chromedp.Text("main"))
-	b.requireReadable("done")
 	run(b, chromedp.Navigate(s.address))
 	left := run(b, chromedp.Text(".sum"))
 	require.Contains(t, first, "4 requests wait for a decision")
-	require.Equal(t, "To the content", skip)
 	require.Contains(t, refused, "may have happened")
 	require.Contains(t, done, "The next request with this key runs as attempt 2.")
 	require.Contains(t, done, "the bank has nothing", "the reason was still in the form")
 	require.Contains(t, left, "3 requests wait for a decision")
 	require.Equal(t, "released", s.look("charge-1").State.String())
-
-	// One of three payouts is settled meanwhile; the other two are decided together.
-	run(b, chromedp.Click("article footer a"))
-	run(b, chromedp.WaitVisible("#count"))
-	b.requireReadable("several")
-	settled := s.look("payout-2")
-	require.NoError(t, s.guard.Resolve(t.Context(), idempotency.Key{Record: settled.Record}, settled.Seen(), idempotency.Resolution{Outcome: idempotency.Resume}))
-	s.post("POST /payouts", "payout-2", breaks())
-	run(b, chromedp.Click("#reason"))
-	run(b, chromedp.KeyEvent("the bank was down, and has none of them"))
-	run(b, chromedp.Click("#count"))
-	run(b, chromedp.KeyEvent("3"))
-	run(b, chromedp.Click(`button[value="resume"]`))
-	run(b, chromedp.WaitVisible(`[role="status"]`))
-	together := run(b, chromedp.Text("main"))
-	b.requireReadable("decided")
-	require.Contains(t, together, "2 keys were decided, and 1 was left as it is.")
-	require.Contains(t, together, "Changed meanwhile")
-	require.Equal(t, "held", s.look("payout-2").State.String())
-	require.Equal(t, "released", s.look("payout-3").State.String())
 	for _, complaint := range b.complaints() {
-		require.Regexp(t, "422|409", complaint, "only what was refused is an error")
+		require.Contains(t, complaint, "422", "only what was refused is an error")
 	}
 }
 
