@@ -21,6 +21,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/inspect"
 	"example.com/idempotency/internal/pagetest"
@@ -392,6 +393,57 @@ func TestBadNight(t *testing.T) {
 		require.Less(t, time.Since(looked), time.Second)
 		n.decide(began, "final", "--unsealed", "--status", "201")
 	})
+}
+
+// Runs die before, in and after a charge and its ledger entry. Whoever is awake resumes each, as the runbook says of steps with
+// derived keys.
+func TestBadNightOfALedger(t *testing.T) {
+	const runs, deaths = 60, 6
+	at, _ := redisPlace(t)
+	guard := guardtest.NewGuard(t, at.records, idempotency.WithRecovery(idempotency.Hold), idempotency.WithRoute("POST /payments"))
+	made := map[string]map[string]bool{"charge": {}, "ledger": {}} // by derived keys
+	pay := func(key string, dies int) (w *httptest.ResponseRecorder) {
+		w = httptest.NewRecorder()
+		defer func() { _ = recover() }()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
+		r.Header.Set("Idempotency-Key", key)
+		guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			place := 0
+			mayDie := func() {
+				if place++; place == dies {
+					panic(http.ErrAbortHandler)
+				}
+			}
+			mayDie()
+			for _, name := range []string{"charge", "ledger"} {
+				_, err := idempotency.Step(r.Context(), name, func(ctx context.Context) (int, error) {
+					made[name][idempotency.DeriveKey(ctx, name)] = true
+					mayDie()
+					return 1, nil
+				})
+				if mayDie(); err != nil {
+					return // without an answer, which is not 201
+				}
+			}
+			w.WriteHeader(http.StatusCreated)
+		})).ServeHTTP(w, r)
+		return w
+	}
+	for n := range runs {
+		pay(fmt.Sprint("k", n), 1+n%deaths) // the last of them does not die
+	}
+	lost := len(made["charge"]) - len(made["ledger"])
+	for line := range strings.Lines(at.idem(t, "held", "-o", "json", "--limit", "100").exits(t, inspect.ExitOK).out) {
+		var held struct{ Record, Seen string }
+		require.NoError(t, json.Unmarshal([]byte(line), &held))
+		at.idem(t, "resolve", held.Record, "resume", "--seen", held.Seen, "--reason", "the keys are derived", "--actor", "ada").exits(t, inspect.ExitOK)
+	}
+	for n := range runs {
+		require.Equal(t, http.StatusCreated, pay(fmt.Sprint("k", n), 0).Code)
+	}
+	require.Len(t, made["charge"], runs)
+	require.Len(t, made["ledger"], runs)
+	t.Logf("%d charges had no entry when their runs died; 0 of %d have none now", lost, runs)
 }
 
 // A way leads to a server, and can be turned to another.
