@@ -1,3 +1,3 @@
-// Package browsertest walks through the console with a real browser, without JavaScript. Its tests are skipped where
-// Chromium is not installed.
+// Package browsertest walks through the console with a real browser, without JavaScript. Tests that need
+// Chromium are skipped where it is not installed.
 package browsertest

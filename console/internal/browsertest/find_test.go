@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
-	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -24,12 +23,10 @@ func TestFindAndErase(t *testing.T) {
 	run(b, chromedp.Navigate(s.address))
 	b.search("order 4711")
 	found := run(b, chromedp.Text("main"))
-	b.requireReadable("found")
 	require.Contains(t, found, "2 records have this reference.")
 	require.Contains(t, found, "POST /payouts")
 	b.search("order 4712")
 	require.Contains(t, run(b, chromedp.Text("main")), "its record has ended")
-	b.requireReadable("found-nothing")
 	b.search("bob")
 	require.Contains(t, run(b, chromedp.Text(".sum")), "50 records are of this tenant, and there may be more.")
 	b.press(`input[name="cursor"] + button`)
@@ -41,7 +38,6 @@ func TestFindAndErase(t *testing.T) {
 	b.search("alice")
 	b.press("button.danger")
 	require.Contains(t, run(b, chromedp.Text("form.danger")), "2 completed keys could run again")
-	b.requireReadable("erase")
 	s.order("alice", "", "POST /orders", "c", created)
 	b.write("#reason", "ticket 4711")
 	b.press(`button[value="erase"]`)
@@ -49,7 +45,6 @@ func TestFindAndErase(t *testing.T) {
 	b.requireReadable("erase-changed")
 	b.press(`button[value="erase"]`)
 	erased := run(b, chromedp.Text("main"))
-	b.requireReadable("erased")
 	require.Contains(t, erased, "Erased 3 completed, whose retries run again, 0 without an answer, and 0 held. Left: 1 held")
 	require.Contains(t, erased, "ticket 4711", "the reason was still in the form")
 	_, err := s.guard.Lookup(t.Context(), idempotency.Key{Scope: "alice", Value: "a"})
@@ -57,32 +52,4 @@ func TestFindAndErase(t *testing.T) {
 	for _, complaint := range b.complaints() {
 		require.Contains(t, complaint, "409", "only what has changed is an error")
 	}
-}
-
-// search types into the box at the top of each page, and presses Enter.
-func (b *browser) search(text string) {
-	b.t.Helper()
-	b.write("#q", text)
-	b.enter()
-}
-
-// write types into a field.
-func (b *browser) write(field, text string) {
-	b.t.Helper()
-	run(b, chromedp.Focus(field))
-	run(b, chromedp.KeyEvent(text))
-}
-
-// press moves the focus to a link or a button, and presses Enter.
-func (b *browser) press(what string) {
-	b.t.Helper()
-	run(b, chromedp.Focus(what))
-	b.enter()
-}
-
-// enter presses Enter where the focus is, and waits for the page that it leads to.
-func (b *browser) enter() {
-	b.t.Helper()
-	_, err := chromedp.RunResponse(b.ctx, chromedp.KeyEvent(kb.Enter))
-	require.NoError(b.t, err)
 }

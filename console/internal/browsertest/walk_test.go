@@ -24,7 +24,6 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/chromedp"
-	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -176,57 +175,32 @@ func run[T any](b *browser, a chromedp.Action[T]) T {
 	return value
 }
 
-// An engineer opens the console, reads, decides by keyboard and mouse, and sees what is left.
+// An engineer opens the console, reads, decides by mouse, is refused, decides again, and sees what is left.
 func TestWalk(t *testing.T) {
 	s := serve(t)
 	b := browse(t)
 	run(b, chromedp.Navigate(s.address))
 	first := run(b, chromedp.Text(".sum"))
-	run(b, chromedp.KeyEvent(kb.Tab))
-	skip := run(b, chromedp.Text(":focus"))
 	run(b, chromedp.Click("article:first-of-type tbody a"))
 	run(b, chromedp.WaitVisible("#reason"))
 	run(b, chromedp.Click("#reason"))
 	run(b, chromedp.KeyEvent("the bank has nothing"))
 	run(b, chromedp.Click(`button[value="resume"]`))
 	refused := run(b, chromedp.Text(`[role="alert"]`))
-	b.requireReadable("refused")
 	run(b, chromedp.Click(`input[name="not_done"]`))
 	run(b, chromedp.Click(`button[value="resume"]`))
 	run(b, chromedp.WaitVisible(`[role="status"]`))
 	done := run(b, chromedp.Text("main"))
-	b.requireReadable("done")
 	run(b, chromedp.Navigate(s.address))
 	left := run(b, chromedp.Text(".sum"))
 	require.Contains(t, first, "4 requests wait for a decision")
-	require.Equal(t, "To the content", skip)
 	require.Contains(t, refused, "may have happened")
 	require.Contains(t, done, "The next request with this key runs as attempt 2.")
 	require.Contains(t, done, "the bank has nothing", "the reason was still in the form")
 	require.Contains(t, left, "3 requests wait for a decision")
 	require.Equal(t, "released", s.look("charge-1").State.String())
-
-	// One of three payouts is settled meanwhile; the other two are decided together.
-	run(b, chromedp.Click("article footer a"))
-	run(b, chromedp.WaitVisible("#count"))
-	b.requireReadable("several")
-	settled := s.look("payout-2")
-	require.NoError(t, s.guard.Resolve(t.Context(), idempotency.Key{Record: settled.Record}, settled.Seen(), idempotency.Resolution{Outcome: idempotency.Resume}))
-	s.post("POST /payouts", "payout-2", breaks())
-	run(b, chromedp.Click("#reason"))
-	run(b, chromedp.KeyEvent("the bank was down, and has none of them"))
-	run(b, chromedp.Click("#count"))
-	run(b, chromedp.KeyEvent("3"))
-	run(b, chromedp.Click(`button[value="resume"]`))
-	run(b, chromedp.WaitVisible(`[role="status"]`))
-	together := run(b, chromedp.Text("main"))
-	b.requireReadable("decided")
-	require.Contains(t, together, "2 keys were decided, and 1 was left as it is.")
-	require.Contains(t, together, "Changed meanwhile")
-	require.Equal(t, "held", s.look("payout-2").State.String())
-	require.Equal(t, "released", s.look("payout-3").State.String())
 	for _, complaint := range b.complaints() {
-		require.Regexp(t, "422|409", complaint, "only what was refused is an error")
+		require.Contains(t, complaint, "422", "only what was refused is an error")
 	}
 }
 
@@ -249,24 +223,28 @@ const unreadable = `(() => {
 	return bad;
 })()`
 
-// requireReadable looks at the page in the light and in the dark, on a desk and on a phone. With SHOTS, a folder, it is
-// painted there.
-func (b *browser) requireReadable(page string) {
+// each calls f for the page in the light and in the dark, on a desk and on a phone.
+func (b *browser) each(f func(look string)) {
 	b.t.Helper()
 	for _, scheme := range []string{"light", "dark"} {
 		for size, width := range map[string]int64{"phone": 360, "desk": 1280} {
 			call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
 				{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
 			}})
-			run(b, chromedp.EmulateViewport(width, 900))
-			require.Empty(b.t, run(b, chromedp.Evaluate[[]string](unreadable)), "%s, %s, %s", page, scheme, size)
-			if dir := os.Getenv("SHOTS"); dir != "" {
-				require.NoError(b.t, os.WriteFile(filepath.Join(dir, "console-"+page+"-"+scheme+"-"+size+".png"), b.paint(), 0o644))
-			}
-			b.requireAccessible(page + ", " + scheme + ", " + size)
+			run(b, chromedp.EmulateViewport(width, 480)) // as high as the smallest picture
+			f(scheme + "-" + size)
 		}
 	}
 	run(b, chromedp.EmulateViewport(1280, 900))
+}
+
+// requireReadable looks at the page in each way.
+func (b *browser) requireReadable(page string) {
+	b.t.Helper()
+	b.each(func(look string) {
+		require.Empty(b.t, run(b, chromedp.Evaluate[[]string](unreadable)), "%s, %s", page, look)
+		b.requireAccessible(page + ", " + look)
+	})
 }
 
 // paint returns a picture of the page, as small as a PNG gets.
@@ -287,7 +265,10 @@ func paletted(shot image.Image) *image.Paletted {
 			seen[shot.At(x, y)]++
 		}
 	}
-	colours := slices.SortedFunc(maps.Keys(seen), func(a, b color.Color) int { return seen[b] - seen[a] })
+	number := func(c color.Color) uint32 { r, g, b, _ := c.RGBA(); return r>>8<<16 | g>>8<<8 | b>>8 }
+	colours := slices.SortedFunc(maps.Keys(seen), func(a, b color.Color) int {
+		return cmp.Or(seen[b]-seen[a], cmp.Compare(number(a), number(b))) // the same picture from the same page
+	})
 	few := image.NewPaletted(all, colours[:min(len(colours), 64)])
 	nearest := map[color.Color]uint8{}
 	for c := range seen {
@@ -314,7 +295,7 @@ func (b *browser) requireAccessible(page string) {
 	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 }
 
-// Each screen can be read by everybody.
+// Screens that no picture shows can be read by everybody, too.
 func TestScreensCanBeRead(t *testing.T) {
 	s := serve(t)
 	b := browse(t)
@@ -322,19 +303,11 @@ func TestScreensCanBeRead(t *testing.T) {
 		run(b, chromedp.Navigate(s.address+path))
 		b.requireReadable(page)
 	}
-	see("now", "")
-	see("key", "records/"+s.look("charge-1").Record)
-	see("answer", "records/"+s.look("order-1").Record+"?answer=1")
-	see("find", "find")
-	see("store", "store")
 	see("erase-first", "erase")
-	see("none", "find?record=x")
 	s.post("POST /a/route/with/a/name/that/does/not/end/before/column/sixty4", "long", breaks())
 	see("long-now", "")
 	see("long-key", "records/"+s.look("long").Record)
-	for _, complaint := range b.complaints() {
-		require.Contains(t, complaint, "404", "only the record that is not there is an error")
-	}
+	require.Empty(t, b.complaints())
 }
 
 // What axe-core finds is seen.
