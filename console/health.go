@@ -42,7 +42,7 @@ func healthOf(faults []error, err error) health {
 	return health{"unwell", "The store is not well: " + all + ".", all}
 }
 
-var places = strings.NewReplacer("idempotency: ", "", "redis: ", "")
+var places = strings.NewReplacer("idempotency: ", "", "redis: ", "", "pgstore: ", "", "sqlitestore: ", "")
 
 // plain returns an error without the places that it comes from.
 func plain(err error) string {
