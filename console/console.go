@@ -98,7 +98,8 @@ type console struct {
 	origin    *http.CrossOriginProtection
 	made      decisions[inspect.Decision]
 	erased    decisions[inspect.Erased]
-	health    asked
+	health    asked[health]
+	measured  asked[measure]
 	now       func() time.Time
 }
 

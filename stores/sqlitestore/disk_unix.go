@@ -16,4 +16,4 @@ func diskOf(path string) disk {
 }
 
 // product multiplies figures whose types differ from system to system.
-func product[A, B int64 | uint64 | uint32](n A, size B) int64 { return int64(n) * int64(size) }
+func product[A, B int32 | int64 | uint32 | uint64](n A, size B) int64 { return int64(n) * int64(size) }
