@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -175,6 +177,56 @@ func TestDoctorOfAnAccount(t *testing.T) {
 	asService := "redis://idempotency:PASSWORD@" + server.Addr
 	require.Equal(t, warn, checks(t, inspect.ExitOK, "--redis", asService)["rights"].Result, "it may not ask")
 	require.Equal(t, warn, checks(t, inspect.ExitOK, "--redis", url, "--account", "nobody")["rights"].Result)
+}
+
+// Of a Cluster, the doctor asks each node, also for what only the client of a Cluster sends.
+func TestDoctorOfAnAccountOnACluster(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 2, true)
+	if cluster.Masters[0].Before(t, "7.0") {
+		t.Skip("this server has no ACL DRYRUN")
+	}
+	page := string(pagetest.File(t, "../../docs/how-to/redis.md"))
+	create := strings.Fields(regexp.MustCompile(`ACL SETUSER .*`).FindString(page))
+	nodes := append(cluster.Masters, cluster.Replicas...)
+	acl := func(on *redistest.Server, words ...string) {
+		args := []any{"ACL"}
+		for _, word := range words {
+			args = append(args, word)
+		}
+		on.Do(t, args...)
+	}
+	for _, node := range nodes {
+		acl(node, append(create[1:], "+scan", "+cluster|slots", "+asking")...)
+	}
+	require.Eventually(t, func() bool { // the nodes have heard of the replicas
+		slots := fmt.Sprint(cluster.Masters[0].Do(t, "CLUSTER", "SLOTS"))
+		return !slices.ContainsFunc(nodes, func(n *redistest.Server) bool { return !strings.Contains(slots, strings.ReplaceAll(n.Addr, ":", " ")) })
+	}, time.Minute, 5*time.Millisecond)
+	require.Contains(t, page, "`+cluster\\|slots`")
+	find := func(code int) check {
+		return checks(t, code, "--redis", "redis://"+cluster.Masters[0].Addr, "--account", "idempotency", "--timeout", "1h")["rights"]
+	}
+	require.Equal(t, ok, find(inspect.ExitOK).Result)
+	for _, node := range nodes {
+		for command, c := range map[string]struct {
+			code int
+			says string
+		}{
+			"cluster|slots": {inspect.ExitUnhealthy, "CLUSTER SLOTS: the client of a Cluster finds no key"},
+			"asking":        {inspect.ExitOK, "ASKING: keys in a slot that is moving get 503"},
+			"zadd":          {inspect.ExitUnhealthy, "ZADD: requests with a key get 503"},
+		} {
+			acl(node, "SETUSER", "idempotency", "-"+command)
+			require.Equal(t, "idempotency on "+node.Addr+" may not "+c.says, find(c.code).Found)
+			acl(node, "SETUSER", "idempotency", "+"+command)
+		}
+	}
+	acl(nodes[1], "DELUSER", "idempotency")
+	require.Equal(t, "idempotency on "+nodes[1].Addr+" is not there: keys of that node get 503", find(inspect.ExitUnhealthy).Found)
+	acl(nodes[1], append(create[1:], "+scan", "+cluster|slots", "+asking")...)
+	nodes[3].Kill()
+	require.Equal(t, ok, find(inspect.ExitOK).Result, "a replica that is away")
 }
 
 func TestDoctorSeesASlowStore(t *testing.T) {

@@ -109,6 +109,9 @@ func (k Kept) Add(rec *store.Record) {
 	}
 }
 
+// Count counts a record whose form has a version.
+func (k Kept) Count(form string, version int) { k[engine.FormVersion{Form: form, Version: version}]++ }
+
 // Says tells what was found, and of which versions this program does not read what it is to read of a store.
 func (k Kept) Says(forms []Form) (found string, unread []string) {
 	var parts []string
