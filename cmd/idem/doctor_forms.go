@@ -63,7 +63,7 @@ func (d *doctor) headForms(ctx context.Context, kept inspect.Kept, form string, 
 	}
 	const ofRows = "SELECT " + sqlrecord.FormOfRow + " FROM %s LIMIT %d"
 	if d.source.pool != nil {
-		rows, err := d.source.pool.Query(ctx, fmt.Sprintf(ofRows, pgx.Identifier(strings.Split(d.source.target.table, ".")).Sanitize(), mostRead))
+		rows, err := d.source.pool.Query(ctx, fmt.Sprintf(ofRows, d.table(), mostRead))
 		if err != nil {
 			return err
 		}

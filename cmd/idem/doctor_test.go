@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -305,6 +306,21 @@ func TestDoctorOfPostgres(t *testing.T) {
 
 	unsafe := postgresPlace(t, pgserver.Shared(t).DSN)
 	require.Equal(t, fail, checks(t, inspect.ExitUnhealthy, unsafe.flags...)["durability"].Result, "fsync is off")
+}
+
+// An illStore finds something wrong with itself.
+type illStore struct{ records }
+
+func (illStore) Health(context.Context) ([]error, error) {
+	return []error{errors.New("pgstore: 36 of 37 connections: raise max_connections")}, nil
+}
+
+// What a store finds wrong with itself is a fault.
+func TestDoctorAsksTheStore(t *testing.T) {
+	t.Parallel()
+	d := newDoctor(t, place{records: illStore{}}, 0)
+	require.NoError(t, d.health(t.Context(), "server", "well", "the page"))
+	require.Equal(t, check{"check", "server", fail, "36 of 37 connections: raise max_connections", "the page"}, d.checks(t)["server"])
 }
 
 func TestDoctorOfSQLite(t *testing.T) {
