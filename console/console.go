@@ -98,8 +98,7 @@ type console struct {
 	origin    *http.CrossOriginProtection
 	made      decisions[inspect.Decision]
 	erased    decisions[inspect.Erased]
-	health    asked[health]
-	measured  asked[measure]
+	told      told
 	now       func() time.Time
 }
 

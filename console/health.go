@@ -87,25 +87,31 @@ type asked[T any] struct {
 	last T
 }
 
-// wellness returns what the store says of itself by its method Health.
-func (v *visit) wellness() health {
-	teller, ok := v.store.(interface {
+// A told is what a store has told of itself.
+type told struct {
+	health asked[health]
+	usage  asked[measure]
+}
+
+// healthOf returns what a store says of itself by its method Health.
+func (t *told) healthOf(ctx context.Context, st store.Store, now time.Time) health {
+	teller, ok := st.(interface {
 		Health(context.Context) ([]error, error)
 	})
 	if !ok {
 		return health{word: "unknown"}
 	}
-	said, _ := v.health.of(v.r.Context(), v.now(), func(ctx context.Context) health { return healthOf(teller.Health(ctx)) })
+	said, _ := t.health.of(ctx, now, func(ctx context.Context) health { return healthOf(teller.Health(ctx)) })
 	return said
 }
 
-// usage returns how full the store says that it is, or nil if it cannot be asked.
-func (v *visit) usage() *inspect.Usage {
-	gauge, ok := v.store.(store.Gauge)
+// usageOf returns how full a store says that it is, or nil if it cannot be asked.
+func (t *told) usageOf(ctx context.Context, st store.Store, now time.Time) *inspect.Usage {
+	gauge, ok := st.(store.Gauge)
 	if !ok {
 		return nil
 	}
-	said, at := v.measured.of(v.r.Context(), v.now(), func(ctx context.Context) measure {
+	said, at := t.usage.of(ctx, now, func(ctx context.Context) measure {
 		figures, err := gauge.Usage(ctx)
 		return measure{figures, err}
 	})

@@ -69,9 +69,9 @@ func (v *visit) showStore(string) error {
 		return err
 	}
 	p.Call, p.Timeout = v.since(began), milliseconds(inspect.TimeoutOf(v.guard))
-	health := v.wellness()
+	health := v.told.healthOf(v.r.Context(), v.store, v.now())
 	p.More, p.Says, p.Health, p.Check = page.Next != "", health.sentence(&stats), health.word, health.why
-	p.Usage, p.Forms = v.usage(), inspect.FormsOf(v.store)
+	p.Usage, p.Forms = v.told.usageOf(v.r.Context(), v.store, v.now()), inspect.FormsOf(v.store)
 	p.Birth, _ = inspect.BirthOf(v.r.Context(), v.guard) // an error is what it says
 	if counter, ok := v.store.(interface{ Len() int }); ok {
 		n := counter.Len()
