@@ -80,8 +80,10 @@ func (s *Store) Usage(ctx context.Context) ([]store.Figure, error) {
 		return nil, calls.Wrap("Usage", err)
 	}
 	return []store.Figure{
-		{Name: "table with indexes", Used: bytes, Bytes: true}, {Name: "table of tags", Used: tags, Bytes: true},
-		{Name: "rows, as the statistics have it", Used: live}, {Name: "dead rows", Used: dead},
+		{Name: "table with indexes", Used: bytes, Bytes: true},
+		{Name: "table of tags", Used: tags, Bytes: true},
+		{Name: "rows, as the statistics have it", Used: live},
+		{Name: "dead rows", Used: dead},
 		{Name: "connections of the server", Used: l.conns, Limit: l.maxConns},
 	}, nil
 }

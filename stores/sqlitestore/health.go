@@ -86,7 +86,8 @@ func (s *Store) Usage(ctx context.Context) (all []store.Figure, err error) {
 			log = info.Size()
 		}
 		all = []store.Figure{
-			{Name: "file", Used: page * pages, Bytes: true}, {Name: "free in the file", Used: page * free, Bytes: true},
+			{Name: "file", Used: page * pages, Bytes: true},
+			{Name: "free in the file", Used: page * free, Bytes: true},
 			{Name: "log beside the file", Used: log, Bytes: true},
 		}
 		if d := diskOf(s.path); d.known {
