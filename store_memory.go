@@ -29,7 +29,7 @@ import (
 // for new records until a part of the store is empty.
 //
 // A MemoryStore is also a [store.ContextStore], a [store.Watcher], a [store.StepStore], a
-// [store.Inspector], a [store.Lister] and a [store.Finder]. It hands out answers and steps without copying them. Two
+// [store.Inspector], a [store.Lister], a [store.Finder] and a [store.Gauge]. It hands out answers and steps without copying them. Two
 // methods are for tests and gauges: Len returns the number of records, including expired ones
 // that are not yet removed, and Health an [ErrStoreFull] while there is no room for a new one. All methods may be called concurrently.
 type MemoryStore = memory.Store
@@ -42,6 +42,7 @@ var (
 	_ store.Inspector    = (*MemoryStore)(nil)
 	_ store.Lister       = (*MemoryStore)(nil)
 	_ store.Finder       = (*MemoryStore)(nil)
+	_ store.Gauge        = (*MemoryStore)(nil)
 )
 
 // NewMemoryStore returns an empty store.

@@ -50,14 +50,14 @@ import (
 // The account needs the records (~idem:*), the channel (&idem:settled), and the commands
 // EVAL, EVALSHA, PTTL, PEXPIRE, HGET, HMGET, HKEYS, HGETALL, HSET, HSETNX, HDEL, DEL, ZADD, ZREM,
 // ZRANGE, TIME, PUBLISH, SUBSCRIBE, UNSUBSCRIBE, MULTI and EXEC. It needs ZSCORE for List, ZSCORE and ZSCAN for
-// Find and for claims with tags, SCAN for a List of all records, as [Guard.Reconcile] makes, INFO for Check and Health, and WAIT for
+// Find and for claims with tags, SCAN for a List of all records, as [Guard.Reconcile] makes, INFO for Check, Health and Usage, and WAIT for
 // [WithReplicas]. The client itself sends others, such as HELLO and PING, and COMMAND and CLUSTER in a Cluster.
 //
 // # Methods
 //
 // A RedisStore is also a [store.ContextStore], a [store.Watcher], a [store.StepStore], a
-// [store.Inspector], a [store.Lister], a [store.Finder] and a [store.Comparer]: two values with one client and one
-// prefix are one store. Three methods are its own:
+// [store.Inspector], a [store.Lister], a [store.Finder], a [store.Gauge] and a [store.Comparer]: two values with one client and
+// one prefix are one store. Three methods are its own:
 //
 //   - Check(ctx) asks the servers whether they can be trusted with records, and returns all reasons
 //     why they cannot: a version below 6.2, a maxmemory-policy other than noeviction, or a server
@@ -77,6 +77,7 @@ var (
 	_ store.Inspector    = (*RedisStore)(nil)
 	_ store.Lister       = (*RedisStore)(nil)
 	_ store.Finder       = (*RedisStore)(nil)
+	_ store.Gauge        = (*RedisStore)(nil)
 	_ store.Comparer     = (*RedisStore)(nil)
 )
 

@@ -98,7 +98,7 @@ type console struct {
 	origin    *http.CrossOriginProtection
 	made      decisions[inspect.Decision]
 	erased    decisions[inspect.Erased]
-	health    asked
+	told      told
 	now       func() time.Time
 }
 

@@ -66,7 +66,7 @@ func TestScreens(t *testing.T) {
 		},
 		"/?route=none":                          {"No request of none waits for a decision.", "Show all routes"},
 		"/find":                                 {"By tenant and key", "By a reference", "All of a tenant", "By a trace"},
-		"/store":                                {"<code>memory.Store</code>", "Held</dt><dd>4</dd>", "Records</dt><dd>7</dd>", "Runs in flight</dt><dd>1</dd>", "go1."},
+		"/store":                                {"<code>memory.Store</code>", "Held</dt><dd>4</dd>", "on routes that hold</dt><dd>1</dd>", "Records</dt><dd>7</dd>", "records</dt><dd>7 of 1000000</dd>", " KiB of 1.0 GiB</dd>", "fingerprint</dt><dd>writes 1–6, reads 1–6", "Runs in flight</dt><dd>1</dd>", "go1."},
 		"/records/" + s.look("slow").Record:     {"Attempt 1 is running", "claimed"},
 		"/records/" + s.look("order-77").Record: {"Nobody knows whether attempt 1 has had its effect", "has a recorded result, so it has happened", "It takes the recorded result of"},
 		"/records/" + s.look("charge-5").Record: {"tick it", "<dt>Ends</dt><dd>never", `name="not_done" value="charge"`, "Let the next request go on as attempt 2"},

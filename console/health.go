@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/inspect"
 	"example.com/idempotency/store"
 )
 
@@ -42,7 +43,7 @@ func healthOf(faults []error, err error) health {
 	return health{"unwell", "The store is not well: " + all + ".", all}
 }
 
-var places = strings.NewReplacer("idempotency: ", "", "redis: ", "")
+var places = strings.NewReplacer("idempotency: ", "", "redis: ", "", "pgstore: ", "", "sqlitestore: ", "")
 
 // plain returns an error without the places that it comes from.
 func plain(err error) string {
@@ -73,27 +74,62 @@ func (h health) sentence(s *idempotency.Stats) string {
 	return says
 }
 
-// An asked remembers for a while what the store has said of itself, so that many visitors do not ask it more often.
-type asked struct {
-	mu   sync.Mutex
-	at   time.Time
-	last health
+// A measure is how full a store says that it is.
+type measure struct {
+	figures []store.Figure
+	err     error
 }
 
-// of returns what a store says of itself by its method Health. A visitor who leaves does not make it unknown for others.
-func (a *asked) of(ctx context.Context, st store.Store, now time.Time) health {
+// An asked remembers for a while what the store has said of itself, so that many visitors do not ask it more often.
+type asked[T any] struct {
+	mu   sync.Mutex
+	at   time.Time
+	last T
+}
+
+// A told is what a store has told of itself.
+type told struct {
+	health asked[health]
+	usage  asked[measure]
+}
+
+// healthOf returns what a store says of itself by its method Health.
+func (t *told) healthOf(ctx context.Context, st store.Store, now time.Time) health {
 	teller, ok := st.(interface {
 		Health(context.Context) ([]error, error)
 	})
 	if !ok {
 		return health{word: "unknown"}
 	}
+	said, _ := t.health.of(ctx, now, func(ctx context.Context) health { return healthOf(teller.Health(ctx)) })
+	return said
+}
+
+// usageOf returns how full a store says that it is, or nil if it cannot be asked.
+func (t *told) usageOf(ctx context.Context, st store.Store, now time.Time) *inspect.Usage {
+	gauge, ok := st.(store.Gauge)
+	if !ok {
+		return nil
+	}
+	said, at := t.usage.of(ctx, now, func(ctx context.Context) measure {
+		figures, err := gauge.Usage(ctx)
+		return measure{figures, err}
+	})
+	u := &inspect.Usage{At: at.UTC().Format(time.RFC3339), Figures: inspect.FiguresOf(said.figures)}
+	if said.err != nil {
+		u.Error = plain(said.err)
+	}
+	return u
+}
+
+// of returns what was asked, and when. A visitor who leaves does not make it unknown for others.
+func (a *asked[T]) of(ctx context.Context, now time.Time, ask func(context.Context) T) (T, time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.at.IsZero() || now.Sub(a.at) >= askedEach {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askedFor)
 		defer cancel()
-		a.last, a.at = healthOf(teller.Health(ctx)), now
+		a.last, a.at = ask(ctx), now
 	}
-	return a.last
+	return a.last, a.at
 }

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 
 	"example.com/idempotency"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/internal/inspect"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/store"
 )
@@ -37,6 +39,11 @@ func TestHealthOfRedis(t *testing.T) {
 	set := func(name, value string) { server.Do(t, "CONFIG", "SET", name, value); clock = clock.Add(askedEach) }
 
 	b.requireHealth("well", "The store is well.")
+	for _, part := range []string{"of the 2000 ms that the guard waits for it", "<dt>memory</dt><dd>", "<dt>keys of any kind</dt><dd>", "<dt>record</dt><dd>writes 1, reads 1"} {
+		require.Contains(t, b.get("/store").Body.String(), part)
+	}
+	set("maxmemory", "100mb")
+	require.Contains(t, b.get("/store").Body.String(), " MiB of 100.0 MiB</dd>")
 	server.Do(t, "SET", "cached", "value")
 	set("maxmemory", "1")
 	require.Equal(t, http.StatusServiceUnavailable, s.post("POST /payouts", "a", created).Code)
@@ -51,6 +58,7 @@ func TestHealthOfRedis(t *testing.T) {
 	b.requireHealth("unwell", "The store is not well")
 	clock = clock.Add(askedEach)
 	b.requireHealth("unknown", "The store answers, and does not say how it does: NOPERM")
+	require.Contains(t, b.get("/store").Body.String(), "The store does not tell: NOPERM")
 	server.Kill()
 	for _, target := range []string{"/", "/store"} {
 		require.Contains(t, b.get(target).Body.String(), "The store does not answer: ")
@@ -79,14 +87,38 @@ func TestHealthIsAskedSeldomAndNotForLong(t *testing.T) {
 	})
 }
 
+// What a store tells of its size comes with the time at which it was asked.
+func TestStoreTellsWhenItWasAsked(t *testing.T) {
+	s := serve(t)
+	b, clock := s.as(viewer).json(), time.Unix(1_800_000_000, 0)
+	b.h.(*console).now = func() time.Time { return clock }
+	look := func() (counted string, u inspect.Usage, records int64) {
+		var p inspect.Store
+		require.NoError(t, json.Unmarshal(b.get("/store").Body.Bytes(), &p))
+		return p.Counted, *p.Usage, p.Usage.Figures[0].Used
+	}
+	counted, asked, records := look()
+	require.Equal(t, []any{"2027-01-15T08:00:00Z", "2027-01-15T08:00:00Z", int64(0)}, []any{counted, asked.At, records})
+	s.post("POST /orders", "a", created)
+	clock = clock.Add(askedEach - time.Second)
+	counted, asked, records = look()
+	require.Equal(t, []any{"2027-01-15T08:00:04Z", "2027-01-15T08:00:00Z", int64(0)}, []any{counted, asked.At, records})
+	clock = clock.Add(time.Second)
+	_, asked, records = look()
+	require.Equal(t, []any{"2027-01-15T08:00:05Z", int64(1)}, []any{asked.At, records})
+}
+
 // Of a store that cannot be asked, and of one that is behind, the screens say what they know.
 func TestHealthOfAStoreThatCannotBeAsked(t *testing.T) {
 	m := idempotency.NewMemoryStore()
-	serveOn(t, struct {
+	mute := serveOn(t, struct {
 		store.Store
 		store.Inspector
 		store.Lister
-	}{m, m, m}).as(viewer).requireHealth("unknown", "The store answers.")
+	}{m, m, m}).as(viewer)
+	mute.requireHealth("unknown", "The store answers.")
+	require.NotContains(t, mute.json().get("/store").Body.String(), `"usage"`)
+	require.NotContains(t, mute.get("/store").Body.String(), "How full it is")
 	require.Equal(t, "The store answers. It is behind with this process: 2 claims to be given back.",
 		health{word: "well"}.sentence(&idempotency.Stats{GivingBack: 2}))
 }

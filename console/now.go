@@ -90,7 +90,7 @@ func (v *visit) showNow(string) error {
 			n.Runs = append(n.Runs, shownRecord{inspect.RecordOf(i), v.started(i)})
 		}
 	}
-	health := v.health.of(v.r.Context(), v.store, v.now())
+	health := v.told.healthOf(v.r.Context(), v.store, v.now())
 	n.Health, n.Says = health.word, n.sum(len(held), oldest)+v.hang(stats.Long)+" "+health.sentence(&stats)
 	return v.show(http.StatusOK, "now", "Now", n, n.Now)
 }

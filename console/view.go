@@ -30,7 +30,7 @@ var assets embed.FS
 // pages show all text by [inspect.Visible], because most of it was made elsewhere. A template says raw of what a form or an
 // address has to send back as it was, and lines of text with more lines than one.
 var pages = allVisible(template.Must(template.New("").Funcs(template.FuncMap{
-	"dict": dict, "plural": plural, "visible": visible, "lines": lines, "raw": func(v any) any { return v },
+	"dict": dict, "plural": plural, "visible": visible, "lines": lines, "versions": inspect.Versions, "exact": exact, "raw": func(v any) any { return v },
 }).ParseFS(assets, "assets/*.html")))
 
 // visible returns text as it is shown, and anything else as it is.
@@ -105,6 +105,9 @@ func plural(n int, one, more string) string {
 	}
 	return itoa(n) + " " + more
 }
+
+// exact is for those who compare a time with a log.
+func exact(rfc string) string { return strings.NewReplacer("T", " ", "Z", " UTC").Replace(rfc) }
 
 func itoa(n int) string { return strconv.Itoa(n) }
 

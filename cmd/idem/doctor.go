@@ -37,7 +37,7 @@ type doctor struct {
 	list    *listing
 	failed  int
 	timeout time.Duration
-	// replicas is how many the service waits for, and account whose rights are looked at, in Redis.
+	// replicas is how many the service waits for in Redis, and account whose rights are looked at, in Redis or PostgreSQL.
 	replicas int
 	account  string
 }
@@ -50,7 +50,7 @@ func (a *app) doctor() *cobra.Command {
 	}
 	cmd.Flags().DurationVar(&d.timeout, "timeout", 500*time.Millisecond, "how long the service waits for a reply, as ReadTimeout of its client says")
 	cmd.Flags().IntVar(&d.replicas, "replicas", 0, "Redis: how many replicas the service waits for (WithReplicas)")
-	cmd.Flags().StringVar(&d.account, "account", "", "Redis: the account of the service; without it, that of this command")
+	cmd.Flags().StringVar(&d.account, "account", "", "the account of the service in Redis, or its role in PostgreSQL; without it, that of this command")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		a.began = true
 		t, err := a.target.choose(a.env)

@@ -24,12 +24,12 @@ const (
 
 // readable reads some records.
 func (d *doctor) readable(ctx context.Context, names []string) error {
-	read, newer, broken := 0, 0, 0
+	read, newer, broken, kept := 0, 0, 0, inspect.Kept{}
 	for _, name := range names {
 		if _, other := inspect.Named(name); other != nil || read == mostRead {
 			continue
 		}
-		_, err := d.source.Get(ctx, name)
+		rec, err := d.source.Get(ctx, name)
 		switch {
 		case errors.Is(err, store.ErrNotFound):
 			continue // it has ended
@@ -39,6 +39,10 @@ func (d *doctor) readable(ctx context.Context, names []string) error {
 			broken++
 		case err != nil:
 			return err
+		default:
+			if err := d.keep(ctx, kept, name, rec); err != nil {
+				return err
+			}
 		}
 		read++
 	}
@@ -50,7 +54,7 @@ func (d *doctor) readable(ctx context.Context, names []string) error {
 	default:
 		d.say("records", ok, fmt.Sprintf("%d read", read), "")
 	}
-	return nil
+	return d.forms(ctx, kept, names)
 }
 
 // runs looks for runs on routes that hold, of which the index has the oldest first, that go on and on.
@@ -82,16 +86,32 @@ func (d *doctor) runs(ctx context.Context) error {
 	return nil
 }
 
-// prefixes looks for records of a longer prefix that begins with this one.
-func (d *doctor) prefixes(names []string) {
+// prefixes looks for records of a longer prefix that begins with this one, and for those of a shorter one that this one begins
+// with: the store of the shorter one lists the records of both, and its account may change them.
+func (d *doctor) prefixes(ctx context.Context, names []string) error {
+	own, found := d.source.target.prefix, ""
 	for _, longer := range prefixesOf(names) {
 		if longer != "" {
-			d.say("prefix", warn, fmt.Sprintf("%q has records of %q below it", d.source.target.prefix, d.source.target.prefix+longer),
-				"no prefix may be the beginning of another: docs/how-to/redis.md")
-			return
+			found = fmt.Sprintf("%q has records of %q below it", own, own+longer)
+			break
 		}
 	}
-	d.say("prefix", ok, "no other prefix begins with it", "")
+	shorter, err := d.source.shorterPrefixes(ctx)
+	if err != nil {
+		return err
+	}
+	if len(shorter) > 0 {
+		if found != "" {
+			found += ", and "
+		}
+		found += fmt.Sprintf("%q is itself below %q, which has records", own, shorter[0])
+	}
+	if found != "" {
+		d.say("prefix", warn, found, "no prefix may be the beginning of another: docs/how-to/redis.md")
+		return nil
+	}
+	d.say("prefix", ok, "it begins no other prefix, and no other begins it", "")
+	return nil
 }
 
 // lookIntoTable looks at the rows of a table in PostgreSQL: whether they can be read, and how many are dead.

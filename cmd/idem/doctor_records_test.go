@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"database/sql"
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/inspect"
 	"example.com/idempotency/internal/pgserver"
+	"example.com/idempotency/internal/redisproto"
 	"example.com/idempotency/internal/redistest"
 	"example.com/idempotency/store"
 )
@@ -71,6 +74,52 @@ func TestDoctorReadsRecords(t *testing.T) {
 	require.Equal(t, []string{warn, "1 of 1 have the form of a newer version"}, []string{got.Result, got.Found})
 }
 
+// The forms of records are told with those that this program reads, in each store.
+func TestDoctorTellsForms(t *testing.T) {
+	t.Parallel()
+	notes := inspect.FormsOf(nil)[slices.IndexFunc(inspect.FormsOf(nil), func(f inspect.Form) bool { return f.Name == "note" })]
+	const sqlOf = "UPDATE %s SET marks = marks + 256, answer = NULL"
+	server := redistest.Start(t)
+	for name, c := range map[string]struct {
+		at      func(t *testing.T) place
+		form    string
+		rewrite func(t *testing.T, p place, name string)
+	}{
+		"redis": {func(t *testing.T) place {
+			return place{records: guardtest.RedisAt(t, server), flags: []string{"--redis", "redis://" + server.Addr}}
+		}, "record", func(t *testing.T, _ place, name string) {
+			server.Do(t, "HSET", "idem:"+name, redisproto.FieldHeader, "\x02 and more")
+		}},
+		"sqlite": {sqlitePlace, "row", func(t *testing.T, p place, _ string) {
+			guardtest.ExecSQLite(t, p.flags[1], fmt.Sprintf(sqlOf, "idempotency_records"))
+		}},
+		"postgres": {func(t *testing.T) place { return postgresPlace(t, pgserver.Start(t, "fsync=on").DSN) }, "row", func(t *testing.T, p place, _ string) {
+			pool, err := pgxpool.New(t.Context(), p.flags[1])
+			require.NoError(t, err)
+			defer pool.Close()
+			_, err = pool.Exec(t.Context(), fmt.Sprintf(sqlOf, p.flags[3]))
+			require.NoError(t, err)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := c.at(t)
+			flags := append(p.flags, "--timeout", "1h")
+			require.Contains(t, checks(t, inspect.ExitOK, flags...)["forms"].Found, "none; this idem reads "+c.form+" 1, ")
+			s := serve(t, p.records)
+			name := s.made("a")
+			got := checks(t, inspect.ExitOK, flags...)["forms"]
+			require.Equal(t, ok, got.Result)
+			require.Contains(t, got.Found, c.form+" 1, answer 1, note "+inspect.Versions(notes.Writes)+", fingerprint 1; this idem reads "+c.form+" 1, ")
+			require.Contains(t, got.Found, "answer 1, step 1, sealed 1, note "+inspect.Versions(notes.Reads)+", decision 1, fingerprint 1–6")
+			c.rewrite(t, p, name)
+			got = checks(t, inspect.ExitOK, flags...)["forms"]
+			require.Equal(t, warn, got.Result)
+			require.Contains(t, got.Found, c.form+" 2; not read here: "+c.form+" 2 in 1 records; this idem reads ")
+		})
+	}
+}
+
 // made makes a record with an answer, and returns its name.
 func (s *service) made(key string) string {
 	s.post("POST /orders", key, created)
@@ -86,9 +135,22 @@ func TestDoctorSeesPrefixesThatOverlap(t *testing.T) {
 	fill(t, place{records: idempotency.NewRedisStore(client), pass: func() {}})
 	require.Equal(t, ok, checks(t, inspect.ExitOK, flags...)["prefix"].Result)
 	serve(t, idempotency.NewRedisStore(client, idempotency.WithPrefix("idem:eu:"))).post("POST /orders", "a", created)
-	got := checks(t, inspect.ExitOK, flags...)["prefix"]
-	require.Equal(t, []string{warn, `"idem:" has records of "idem:eu:" below it`}, []string{got.Result, got.Found})
-	require.Equal(t, ok, checks(t, inspect.ExitOK, append(flags, "--prefix", "idem:eu:")...)["prefix"].Result)
+	for prefix, want := range map[string]string{
+		"idem:": `"idem:" has records of "idem:eu:" below it`, "idem:eu:": `"idem:eu:" is itself below "idem:", which has records`,
+		"idem:e": `"idem:e" has records of "idem:eu:" below it, and "idem:e" is itself below "idem:", which has records`,
+		"pay:":   "", "idem": `"idem" has records of "idem:" below it`, "": `"" has records of "idem:" below it`,
+	} {
+		got, result := checks(t, inspect.ExitOK, append(flags, "--prefix", prefix)...)["prefix"], warn
+		if want == "" {
+			result, want = ok, "it begins no other prefix, and no other begins it"
+		}
+		require.Equal(t, []string{result, want}, []string{got.Result, got.Found})
+	}
+
+	// The mark of a store tells of it where none of its records is among those that were looked at.
+	server.Do(t, "FLUSHALL")
+	require.NoError(t, serve(t, idempotency.NewRedisStore(client, idempotency.WithPrefix("p:"))).guard.Check(t.Context()))
+	require.Equal(t, `"p:eu:" is itself below "p:", which has records`, checks(t, inspect.ExitOK, append(flags, "--prefix", "p:eu:")...)["prefix"].Found)
 }
 
 // Where a prefix has no records, people are told which have: a service may have another one than the default.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -74,7 +73,9 @@ func (d *doctor) examineRedis(ctx context.Context) error {
 		d.say("prefix", warn, "the server does not let this command look: "+err.Error(), "call the doctor as an account that may SCAN")
 		return nil
 	}
-	d.prefixes(names)
+	if err := d.prefixes(ctx, names); err != nil {
+		return err
+	}
 	return d.readable(ctx, names)
 }
 
@@ -141,66 +142,4 @@ func (d *doctor) followers(said info) {
 	default:
 		d.say("replicas", ok, found, "")
 	}
-}
-
-// rights are what the service sends, with record and channel for %s and %c, and what fails without: see the permissions
-// of RedisStore.
-var rights = []struct{ without, result, commands string }{
-	{"requests with a key get 503", fail, `PING|EVAL x 1 %s|EVALSHA x 1 %s|PTTL %s|PEXPIRE %s 1|HGET %s f|HMGET %s f|HKEYS %s|HGETALL %s|HSET %s f v|HSETNX %s f v|` +
-		`HDEL %s f|DEL %s|ZADD %s 1 m|ZREM %s m|ZRANGE %s 0 0|TIME|INFO|PUBLISH %c m|SUBSCRIBE %c|UNSUBSCRIBE %c|MULTI|EXEC`},
-	{"requests get 503 on routes with WithReference or WithFindableScope, and lists fail", fail, `ZSCORE %s m|ZSCAN %s 0`},
-	{"Guard.Reconcile, idem stats and idem watch see no record outside of the index", warn, `SCAN 0`},
-	{"WithReplicas refuses every new key", fail, `WAIT 1 1`},
-}
-
-// rights asks the server which commands it would refuse to an account.
-func (d *doctor) rights(ctx context.Context) error {
-	account := d.account
-	if account == "" {
-		who, err := d.source.redis.Do(ctx, "ACL", "WHOAMI").Text()
-		if err != nil && isAway(err) {
-			return err
-		}
-		account = cmp.Or(who, "default")
-	}
-	well := true
-	for _, r := range rights {
-		if r.commands == "WAIT 1 1" && d.replicas == 0 {
-			continue
-		}
-		refused, err := d.refused(ctx, account, r.commands)
-		switch {
-		case err != nil && isAway(err):
-			return err
-		case err != nil:
-			d.say("rights", warn, "the server does not tell: "+err.Error(), "call the doctor as an administrator of Redis 7 or later, with --account")
-			return nil
-		case refused != nil:
-			well = false
-			d.say("rights", r.result, account+" may not "+strings.Join(refused, ", ")+": "+r.without, "ACL SETUSER "+account+" as docs/how-to/redis.md has it")
-		}
-	}
-	if well {
-		d.say("rights", ok, account+" may do all that the service does", "")
-	}
-	return nil
-}
-
-// refused returns the names of those commands that the server would refuse to an account.
-func (d *doctor) refused(ctx context.Context, account, commands string) (names []string, err error) {
-	prefix := d.source.target.prefix
-	for command := range strings.SplitSeq(strings.NewReplacer("%s", prefix+"x", "%c", prefix+"settled").Replace(commands), "|") {
-		args := []any{"ACL", "DRYRUN", account}
-		for word := range strings.FieldsSeq(command) {
-			args = append(args, word)
-		}
-		said, err := d.source.redis.Do(ctx, args...).Text()
-		if err != nil {
-			return nil, err
-		}
-		if said != "OK" {
-			names = append(names, args[3].(string))
-		}
-	}
-	return names, nil
 }

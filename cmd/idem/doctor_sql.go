@@ -46,7 +46,7 @@ func (d *doctor) examinePostgres(ctx context.Context) error {
 	var server time.Time
 	var late float64
 	before := d.app.now()
-	table := pgx.Identifier(strings.Split(d.source.target.table, ".")).Sanitize()
+	table := d.table()
 	err := d.source.pool.QueryRow(ctx, `SELECT clock_timestamp(), coalesce(obj_description(to_regclass($1), 'pg_class'), ''),
 		current_setting('default_transaction_isolation'), current_setting('synchronous_commit'), current_setting('fsync'),
 		coalesce(extract(epoch FROM clock_timestamp()) - 3600 * (SELECT min(sweep_hour) FROM `+table+`), 0)::float8`, table).
@@ -56,6 +56,9 @@ func (d *doctor) examinePostgres(ctx context.Context) error {
 	}
 	d.clock(server, before, d.app.now())
 	d.schema(comment)
+	if err := errors.Join(d.health(ctx, "server", "a primary with connections and transaction IDs left", "docs/how-to/postgres-operations.md"), d.role(ctx)); err != nil {
+		return err
+	}
 	if isolation == "read committed" {
 		d.say("isolation", ok, isolation, "")
 	} else {
@@ -74,6 +77,27 @@ func (d *doctor) examinePostgres(ctx context.Context) error {
 		return err
 	}
 	return d.echo(ctx)
+}
+
+// table is the quoted name of the table.
+func (d *doctor) table() string {
+	return pgx.Identifier(strings.Split(d.source.target.table, ".")).Sanitize()
+}
+
+// health says what a store finds wrong with itself, or that it is well.
+func (d *doctor) health(ctx context.Context, name, well, remedy string) error {
+	st, _ := d.source.records.(interface {
+		Health(context.Context) ([]error, error)
+	})
+	faults, err := st.Health(ctx)
+	for _, fault := range faults {
+		_, says, _ := strings.Cut(fault.Error(), ": ")
+		d.say(name, fail, says, remedy)
+	}
+	if err == nil && faults == nil {
+		d.say(name, ok, well, "")
+	}
+	return err
 }
 
 var schemaVersion = regexp.MustCompile(`idempotency: schema (\d{1,9})`)
@@ -139,6 +163,9 @@ func (d *doctor) examineSQLite(ctx context.Context) error {
 	}
 	d.sweep(max(0, time.Duration(late*float64(time.Second))))
 	if err := d.source.open(ctx); err != nil {
+		return err
+	}
+	if err := d.health(ctx, "disk", "it has room, and the log beside the file does not wait", "docs/how-to/sqlite.md"); err != nil {
 		return err
 	}
 	rows, err := d.source.file.QueryContext(ctx, "SELECT key FROM idempotency_records LIMIT ?", mostRead)

@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -177,6 +180,56 @@ func TestDoctorOfAnAccount(t *testing.T) {
 	require.Equal(t, warn, checks(t, inspect.ExitOK, "--redis", url, "--account", "nobody")["rights"].Result)
 }
 
+// Of a Cluster, the doctor asks each node, also for what only the client of a Cluster sends.
+func TestDoctorOfAnAccountOnACluster(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 2, true)
+	if cluster.Masters[0].Before(t, "7.0") {
+		t.Skip("this server has no ACL DRYRUN")
+	}
+	page := string(pagetest.File(t, "../../docs/how-to/redis.md"))
+	create := strings.Fields(regexp.MustCompile(`ACL SETUSER .*`).FindString(page))
+	nodes := append(cluster.Masters, cluster.Replicas...)
+	acl := func(on *redistest.Server, words ...string) {
+		args := []any{"ACL"}
+		for _, word := range words {
+			args = append(args, word)
+		}
+		on.Do(t, args...)
+	}
+	for _, node := range nodes {
+		acl(node, append(create[1:], "+scan", "+cluster|slots", "+asking")...)
+	}
+	require.Eventually(t, func() bool { // the nodes have heard of the replicas
+		slots := fmt.Sprint(cluster.Masters[0].Do(t, "CLUSTER", "SLOTS"))
+		return !slices.ContainsFunc(nodes, func(n *redistest.Server) bool { return !strings.Contains(slots, strings.ReplaceAll(n.Addr, ":", " ")) })
+	}, time.Minute, 5*time.Millisecond)
+	require.Contains(t, page, "`+cluster\\|slots`")
+	find := func(code int) check {
+		return checks(t, code, "--redis", "redis://"+cluster.Masters[0].Addr, "--account", "idempotency", "--timeout", "1h")["rights"]
+	}
+	require.Equal(t, ok, find(inspect.ExitOK).Result)
+	for _, node := range nodes {
+		for command, c := range map[string]struct {
+			code int
+			says string
+		}{
+			"cluster|slots": {inspect.ExitUnhealthy, "CLUSTER SLOTS: the client of a Cluster finds no key"},
+			"asking":        {inspect.ExitOK, "ASKING: keys in a slot that is moving get 503"},
+			"zadd":          {inspect.ExitUnhealthy, "ZADD: requests with a key get 503"},
+		} {
+			acl(node, "SETUSER", "idempotency", "-"+command)
+			require.Equal(t, "idempotency on "+node.Addr+" may not "+c.says, find(c.code).Found)
+			acl(node, "SETUSER", "idempotency", "+"+command)
+		}
+	}
+	acl(nodes[1], "DELUSER", "idempotency")
+	require.Equal(t, "idempotency on "+nodes[1].Addr+" is not there: keys of that node get 503", find(inspect.ExitUnhealthy).Found)
+	acl(nodes[1], append(create[1:], "+scan", "+cluster|slots", "+asking")...)
+	nodes[3].Kill()
+	require.Equal(t, ok, find(inspect.ExitOK).Result, "a replica that is away")
+}
+
 func TestDoctorSeesASlowStore(t *testing.T) {
 	t.Parallel()
 	_, server := redisPlace(t)
@@ -253,6 +306,21 @@ func TestDoctorOfPostgres(t *testing.T) {
 
 	unsafe := postgresPlace(t, pgserver.Shared(t).DSN)
 	require.Equal(t, fail, checks(t, inspect.ExitUnhealthy, unsafe.flags...)["durability"].Result, "fsync is off")
+}
+
+// An illStore finds something wrong with itself.
+type illStore struct{ records }
+
+func (illStore) Health(context.Context) ([]error, error) {
+	return []error{errors.New("pgstore: 36 of 37 connections: raise max_connections")}, nil
+}
+
+// What a store finds wrong with itself is a fault.
+func TestDoctorAsksTheStore(t *testing.T) {
+	t.Parallel()
+	d := newDoctor(t, place{records: illStore{}}, 0)
+	require.NoError(t, d.health(t.Context(), "server", "well", "the page"))
+	require.Equal(t, check{"check", "server", fail, "36 of 37 connections: raise max_connections", "the page"}, d.checks(t)["server"])
 }
 
 func TestDoctorOfSQLite(t *testing.T) {

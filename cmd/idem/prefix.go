@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/idempotency/internal/inspect"
+	"example.com/idempotency/internal/redisproto"
 )
 
 // This file is about what stands before the names of records in Redis.
@@ -41,6 +42,34 @@ func (s *source) namesInRedis(ctx context.Context, prefix string) (names []strin
 		err = one(ctx, client)
 	}
 	return names, err
+}
+
+// shorterPrefixes returns beginnings of the prefix under which there are records: as the index or the mark of birth of a store
+// tells, or some of all keys.
+func (s *source) shorterPrefixes(ctx context.Context) (found []string, err error) {
+	own := s.target.prefix
+	if own == "" {
+		return nil, nil
+	}
+	all, err := s.namesInRedis(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	some := prefixesOf(all)
+	for n := range len(own) {
+		there := slices.Contains(some, own[:n])
+		for _, key := range []string{redisproto.IndexKey, inspect.BirthMark} {
+			if is, err := s.redis.Exists(ctx, own[:n]+key).Result(); err != nil && isAway(err) {
+				return nil, err
+			} else if is > 0 {
+				there = true
+			}
+		}
+		if there {
+			found = append(found, own[:n])
+		}
+	}
+	return found, nil
 }
 
 // prefixesOf returns what stands before the records among some names. Records of the library itself are left out.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/store"
 )
 
@@ -16,6 +17,9 @@ type Birth struct {
 	Born string `json:"born,omitempty" jsonschema:"when the store was first seen; absent if nobody has marked it"`
 	Says string `json:"says" jsonschema:"when the store was born, or why that is not known"`
 }
+
+// BirthMark is the name of the record that is the mark.
+var BirthMark = intent.BirthMark
 
 // Unmarked is what is said of a store that has no mark.
 const Unmarked = "not known: no process has looked, by Guard.Reconcile or Guard.Check"

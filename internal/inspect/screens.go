@@ -86,11 +86,17 @@ type Store struct {
 	Says     string            `json:"says"`
 	Health   string            `json:"health" jsonschema:"well, unwell or unknown: what the store says of itself"`
 	Answered float64           `json:"answered_ms" jsonschema:"how long it took to list what is held"`
+	Call     float64           `json:"call_ms" jsonschema:"how long it took to ask for a record that is not there"`
+	Timeout  float64           `json:"timeout_ms,omitempty" jsonschema:"how long the guard waits for such a call; absent if calls return at once"`
 	Check    string            `json:"check,omitempty" jsonschema:"what the store finds wrong with itself, or why it does not say"`
 	Records  *int              `json:"records,omitempty" jsonschema:"how many it has, if it knows"`
 	Birth    Birth             `json:"birth"`
-	Held     int               `json:"held" jsonschema:"how many are held, or the first 1,000"`
-	More     bool              `json:"more" jsonschema:"there are more held than that"`
+	Held     int               `json:"held" jsonschema:"how many are held, among the first 1,000 of the index"`
+	InFlight int               `json:"in_flight" jsonschema:"how many runs of all processes are in flight on routes that hold, among the same"`
+	More     bool              `json:"more" jsonschema:"the index has more than that"`
+	Counted  string            `json:"counted" jsonschema:"when they were counted"`
+	Usage    *Usage            `json:"usage,omitempty" jsonschema:"how full the store is; absent if it cannot be asked"`
+	Forms    []Form            `json:"forms" jsonschema:"the stored forms of this program"`
 	Stats    Process           `json:"process"`
 	Versions map[string]string `json:"versions" jsonschema:"of Go and of the modules of this library"`
 }

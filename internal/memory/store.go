@@ -47,6 +47,7 @@ var (
 	_ store.Inspector    = (*Store)(nil)
 	_ store.Lister       = (*Store)(nil)
 	_ store.Finder       = (*Store)(nil)
+	_ store.Gauge        = (*Store)(nil)
 )
 
 // A Config has the limits of a [Store]. Those that are not positive stand for their defaults.
@@ -92,6 +93,17 @@ func (s *Store) Health(context.Context) (faults []error, err error) {
 	}
 	return nil, nil
 }
+
+// Usage implements [store.Gauge]. The error is nil.
+func (s *Store) Usage(context.Context) ([]store.Figure, error) {
+	return []store.Figure{
+		{Name: "records", Used: s.room.entries.Load(), Limit: s.room.maxEntries},
+		{Name: "memory", Used: s.room.bytes.Load(), Limit: s.room.maxBytes, Bytes: true},
+	}, nil
+}
+
+// Forms implements [store.Gauge]. There are none: records end with the process.
+func (s *Store) Forms() []store.Form { return nil }
 
 // ObeysContext implements [store.ContextStore]. It returns true: a call waits for nothing but
 // other calls of the store.

@@ -109,6 +109,11 @@ func TestMemoryStoreFullOfExpiredTakesNewKeysAtOnce(t *testing.T) {
 			claimMemory(t, s, key, uint64(i))
 		}
 		refuseMemory(t, s, keys[2*n])
+		usage, err := s.Usage(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, store.Figure{Name: "records", Used: n, Limit: n}, usage[0])
+		require.Equal(t, int64(1<<30), usage[1].Limit)
+		require.Greater(t, usage[1].Used, int64(100*n))
 	})
 }
 

@@ -306,6 +306,17 @@ func TestRedisCheck(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, faults, 1)
 	require.ErrorContains(t, faults[0], cluster.Masters[2].Addr+": maxmemory-policy")
+	cluster.Masters[1].Do(t, "CONFIG", "SET", "maxmemory", "1gb")
+	figures, err := s.Usage(ctx)
+	require.NoError(t, err)
+	require.Len(t, figures, 2*len(cluster.Masters))
+	limits := map[string]int64{}
+	for _, f := range figures {
+		require.Equal(t, f.Bytes, f.Used > 0, f.Name)
+		limits[f.Name] = f.Limit
+	}
+	require.Equal(t, int64(1<<30), limits["memory of "+cluster.Masters[1].Addr])
+	require.Zero(t, limits["memory of "+cluster.Masters[0].Addr])
 
 	server.Kill()
 	require.Error(t, guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr)).Check(ctx))
@@ -376,6 +387,7 @@ func TestRedisCheckReturnsByItsDeadline(t *testing.T) {
 	defer cluster.Masters[1].Resume(t)
 	for name, ask := range map[string]func(context.Context) error{
 		"Check": s.Check, "Health": func(ctx context.Context) error { _, err := s.Health(ctx); return err },
+		"Usage": func(ctx context.Context) error { _, err := s.Usage(ctx); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

@@ -28,14 +28,33 @@ func checkEvicted(info string) error {
 	return nil
 }
 
-// checkRoom reads the section "memory" of INFO. A server compares with its limit what it uses without the buffers of its
-// replicas and its file. One that may evict takes what it is given.
+// checkRoom reads the section "memory" of INFO. A server that may evict takes what it is given.
 func checkRoom(info string) error {
-	used, most := infoNumber(info, "used_memory")-infoNumber(info, "mem_not_counted_for_evict"), infoNumber(info, "maxmemory")
+	used, most := roomOf(info)
 	if most == 0 || used < most || CheckPolicy(info) != nil {
 		return nil
 	}
 	return fmt.Errorf("%w: %d bytes are used, with a maxmemory of %d, and no run begins; raise maxmemory", store.ErrFull, used, most)
+}
+
+// roomOf returns how much memory a server uses, as it compares that with its limit: without the buffers of its replicas and
+// its file; and the limit.
+func roomOf(info string) (used, most int64) {
+	return infoNumber(info, "used_memory") - infoNumber(info, "mem_not_counted_for_evict"), infoNumber(info, "maxmemory")
+}
+
+// Usage reads the sections "memory" and "keyspace" of INFO.
+func Usage(memory, keyspace string) []store.Figure {
+	used, most := roomOf(memory)
+	keys := int64(0)
+	for line := range strings.Lines(keyspace) {
+		if _, db, ok := strings.Cut(line, ":keys="); ok {
+			n, _, _ := strings.Cut(db, ",")
+			count, _ := strconv.ParseInt(n, 10, 64)
+			keys += count
+		}
+	}
+	return []store.Figure{{Name: "memory", Used: used, Limit: most, Bytes: true}, {Name: "keys of any kind", Used: keys}}
 }
 
 func infoNumber(info, field string) int64 {

@@ -80,6 +80,8 @@ func TestRedisCheckReadsInfo(t *testing.T) {
 	} {
 		require.Len(t, Faults("redis_version:7.0.0", "maxmemory_policy:"+memory, "evicted_keys:0", ""), faults, memory)
 	}
+	require.Equal(t, []store.Figure{{Name: "memory", Used: 7, Limit: 9, Bytes: true}, {Name: "keys of any kind", Used: 15}},
+		Usage("used_memory:8\r\nmaxmemory:9\r\nmem_not_counted_for_evict:1\r\n", "# Keyspace\r\ndb0:keys=12,expires=12\r\ndb3:keys=3,expires=0\r\n"))
 }
 
 func TestRedisDialAddr(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 
 	"example.com/idempotency/internal/giveup"
 	"example.com/idempotency/internal/redisproto"
+	"example.com/idempotency/store"
 )
 
 // Check asks the servers whether they can be trusted with records. It returns all reasons
@@ -158,6 +159,45 @@ func (s *Store) health(ctx context.Context) (faults []error, err error) {
 		}
 	}
 	return faults, nil
+}
+
+// Usage implements [store.Gauge]: the memory of the master, or of each master of a Cluster, and its keys, whosever they are. It
+// needs INFO, and returns by the deadline of its context.
+func (s *Store) Usage(ctx context.Context) ([]store.Figure, error) {
+	if s.obeys {
+		return s.usage(ctx)
+	}
+	var left atomic.Int64
+	return giveup.Call(ctx, &left, s.usage)
+}
+
+func (s *Store) usage(ctx context.Context) (all []store.Figure, err error) {
+	masters, err := s.server.masters(ctx)
+	if err != nil {
+		return nil, s.server.failure(ctx, err)
+	}
+	for _, master := range masters {
+		memory, err := info(ctx, master, "memory")
+		if err != nil {
+			return nil, s.server.failure(ctx, err)
+		}
+		keys, err := info(ctx, master, "keyspace")
+		if err != nil {
+			return nil, s.server.failure(ctx, err)
+		}
+		for _, figure := range redisproto.Usage(memory, keys) {
+			if len(masters) > 1 {
+				figure.Name += " of " + addrOf(master)
+			}
+			all = append(all, figure)
+		}
+	}
+	return all, nil
+}
+
+// Forms implements [store.Gauge].
+func (s *Store) Forms() []store.Form {
+	return []store.Form{store.FormOf("record", redisproto.HeaderVersion)}
 }
 
 func info(ctx context.Context, master redis.UniversalClient, section string) (string, error) {

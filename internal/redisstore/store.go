@@ -37,6 +37,7 @@ var (
 	_ store.Inspector    = (*Store)(nil)
 	_ store.Lister       = (*Store)(nil)
 	_ store.Finder       = (*Store)(nil)
+	_ store.Gauge        = (*Store)(nil)
 	_ store.Comparer     = (*Store)(nil)
 )
 

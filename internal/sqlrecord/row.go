@@ -51,6 +51,9 @@ const (
 	formBits = 8
 )
 
+// FormOfRow is the version of a row, in SQL.
+const FormOfRow = "(marks >> 8) + 1"
+
 // A Row is a record as a table keeps it.
 type Row struct {
 	// Version grows with each change of the row. A store writes a row only over the version that

@@ -27,7 +27,7 @@ const othersConns = 2
 // called concurrently, and any number of processes may share a table. Make one with [New].
 //
 // It is also a [store.ContextStore], a [store.Watcher], a
-// [store.StepStore], a [store.Inspector], a [store.Lister] and a [store.Finder].
+// [store.StepStore], a [store.Inspector], a [store.Lister], a [store.Finder] and a [store.Gauge].
 //
 // # What it costs
 //
@@ -50,7 +50,8 @@ type Store struct {
 	met      *met                   // keys whose records claims have lately found, or made
 	sweeper  sweeper
 	table    string // its quoted name, with the schema
-	tagless  error  // why the store keeps no tags, or nil
+	tags     string // that of its tags; empty if it keeps none
+	tagless  error  // why it does not, or nil
 	sql      statements
 	channel  string
 	listens  bool
@@ -77,6 +78,7 @@ var (
 	_ store.Inspector    = (*Store)(nil)
 	_ store.Lister       = (*Store)(nil)
 	_ store.Finder       = (*Store)(nil)
+	_ store.Gauge        = (*Store)(nil)
 	_ store.TxStore      = (*Store)(nil)
 	_ store.Comparer     = (*Store)(nil)
 )
@@ -186,12 +188,11 @@ func New(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Store, error
 	if level != "" {
 		writers = append(writers, pool)
 	}
-	var tags string
-	if tags, s.tagless, err = checkTags(ctx, v.schema, tagsOf(v.name), writers...); err != nil {
+	if s.tags, s.tagless, err = checkTags(ctx, v.schema, tagsOf(v.name), writers...); err != nil {
 		p.Close()
 		return nil, calls.Wrap("New", err)
 	}
-	s.sql, s.listener = statementsFor(s.table, tags, fence.isOffered(ctx, pool)), listenOn(p, s.channel)
+	s.sql, s.listener = statementsFor(s.table, s.tags, fence.isOffered(ctx, pool)), listenOn(p, s.channel)
 	return s, nil
 }
 

@@ -250,6 +250,10 @@ func TestNameThatLeadsBackToTheOldPrimary(t *testing.T) {
 	}
 	require.Zero(t, rowsOn(t, p.old, s, "k"))
 	require.True(t, hasCause(&events))
+	faults, err := s.store.Health(t.Context())
+	require.NoError(t, err)
+	require.Len(t, faults, 1)
+	require.ErrorContains(t, faults[0], "on an older timeline")
 	leadsTo.Store(p.next)
 	require.Eventually(t, served, guardtest.Patience, 10*time.Millisecond)
 	require.Equal(t, 1, rowsOn(t, p.next, s, "k"))

@@ -57,3 +57,9 @@ func (t JoinedTx) GiveUp(context.Context) error {
 
 // WithPatience sets how long Open and a transaction outside of a run wait.
 func WithPatience(d time.Duration) Option { return func(c *config) { c.patience = d } }
+
+// Faults returns what is wrong with a file on a disk with so many free bytes, which may not be written if err is not nil, and
+// of whose log so many bytes wait.
+func Faults(free int64, err error, waits int64) []error {
+	return (&state{disk{true, 1 << 40, free, err}, waits}).faults()
+}

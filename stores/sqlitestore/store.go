@@ -28,7 +28,7 @@ var tagsSchema string
 // file system. Make a Store with [Open].
 //
 // It is also a [store.Watcher], a [store.StepStore], a
-// [store.Inspector], a [store.Lister] and a [store.Finder].
+// [store.Inspector], a [store.Lister], a [store.Finder] and a [store.Gauge].
 //
 // SQLite has one writer at a time. A claim, a completion and the other calls of a run write once
 // each, and wait for each other and for the transactions of other programs until their context
@@ -60,6 +60,7 @@ var (
 	_ store.Inspector = (*Store)(nil)
 	_ store.Lister    = (*Store)(nil)
 	_ store.Finder    = (*Store)(nil)
+	_ store.Gauge     = (*Store)(nil)
 	_ store.TxStore   = (*Store)(nil)
 	_ store.Comparer  = (*Store)(nil)
 )

@@ -57,8 +57,16 @@ func opened(err error) error {
 // version of what is sealed. The first byte of a plain answer is answer.Version, which does not have the bit.
 const (
 	sealedBit     = 0x80
-	sealedVersion = sealedBit | 1
+	sealedVersion = sealedBit | Version
 )
+
+// Version is that of what is sealed.
+const Version = 1
+
+// VersionOf returns the version of a sealed form by its first byte, and whether it is one.
+func VersionOf(first byte) (version int, sealed bool) {
+	return int(first &^ sealedBit), first&sealedBit != 0
+}
 
 // Answer returns the stored form of an answer. A plain form contains the key and fingerprint
 // that it belongs to. The sealer binds a sealed form to them.

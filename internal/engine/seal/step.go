@@ -17,7 +17,8 @@ const (
 	StepUndone  = 'u' // begun, but found not to have happened
 )
 
-func isStepKind(b byte) bool {
+// IsStepKind reports whether a byte begins the plain form of a step.
+func IsStepKind(b byte) bool {
 	return b == StepValue || b == StepError || b == StepStarted || b == StepUndone
 }
 
@@ -51,7 +52,7 @@ func (s *Seals) OpenStep(stored []byte, key string, fp store.Fingerprint, name s
 			return nil, fmt.Errorf("step %q: %w", name, opened(err))
 		}
 	}
-	if len(value) == 0 || !isStepKind(value[0]) { // it is sealed, or in the form of another version
+	if len(value) == 0 || !IsStepKind(value[0]) { // it is sealed, or in the form of another version
 		return nil, fmt.Errorf("%w: step %q is of an unknown kind", store.ErrUnreadableHere, name)
 	}
 	return value, nil

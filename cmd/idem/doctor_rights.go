@@ -1,0 +1,137 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// This file asks Redis which commands it would refuse to the account of the service.
+
+// rights are what the service sends, with record and channel for %s and %c, and what fails without: see the permissions
+// of RedisStore.
+var rights = []struct{ without, result, commands string }{
+	{"requests with a key get 503", fail, `PING|EVAL x 1 %s|EVALSHA x 1 %s|PTTL %s|PEXPIRE %s 1|HGET %s f|HMGET %s f|HKEYS %s|HGETALL %s|HSET %s f v|HSETNX %s f v|` +
+		`HDEL %s f|DEL %s|ZADD %s 1 m|ZREM %s m|ZRANGE %s 0 0|TIME|INFO|PUBLISH %c m|SUBSCRIBE %c|UNSUBSCRIBE %c|MULTI|EXEC`},
+	{"requests get 503 on routes with WithReference or WithFindableScope, and lists fail", fail, `ZSCORE %s m|ZSCAN %s 0`},
+	{"Guard.Reconcile, idem stats and idem watch see no record outside of the index", warn, `SCAN 0`},
+	{waits, fail, `WAIT 1 1`},
+	{inCluster, fail, `CLUSTER SLOTS`},
+	{inMove, warn, `ASKING`},
+}
+
+// What is asked for only where it is used.
+const (
+	waits     = "WithReplicas refuses every new key"
+	inCluster = "the client of a Cluster finds no key"
+	inMove    = "keys in a slot that is moving get 503"
+)
+
+// rights asks the server, or each node of a Cluster, which commands it would refuse to an account. Nodes do not tell each other
+// of accounts.
+func (d *doctor) rights(ctx context.Context) error {
+	account := d.account
+	if account == "" {
+		who, err := d.source.redis.Do(ctx, "ACL", "WHOAMI").Text()
+		if err != nil && isAway(err) {
+			return err
+		}
+		account = cmp.Or(who, "default")
+	}
+	nodes, err := d.nodes(ctx)
+	if err != nil {
+		return err
+	}
+	well := true
+	for _, n := range nodes {
+		fine, err := d.rightsOn(ctx, n, account)
+		if err != nil && !n.replica {
+			return err
+		}
+		well = well && (fine || err != nil)
+	}
+	if well {
+		d.say("rights", ok, account+" may do all that the service does", "")
+	}
+	return nil
+}
+
+// A node is a server, alone or of a Cluster. Of a replica that is away nothing is told.
+type node struct {
+	*redis.Client
+	at      string // " on 10.0.0.7:6379", of a Cluster
+	replica bool
+}
+
+// nodes returns the server, or each node of a Cluster: a replica may become the master.
+func (d *doctor) nodes(ctx context.Context) (all []node, err error) {
+	cluster, isCluster := d.source.redis.(*redis.ClusterClient)
+	if !isCluster {
+		client, _ := d.source.redis.(*redis.Client)
+		return []node{{Client: client}}, nil
+	}
+	var mu sync.Mutex
+	add := func(replica bool) func(context.Context, *redis.Client) error {
+		return func(_ context.Context, c *redis.Client) error {
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, node{c, " on " + c.Options().Addr, replica})
+			return nil
+		}
+	}
+	err = errors.Join(cluster.ForEachMaster(ctx, add(false)), cluster.ForEachSlave(ctx, add(true)))
+	slices.SortFunc(all, func(a, b node) int { return cmp.Compare(a.at, b.at) })
+	return all, err
+}
+
+// rightsOn asks one server, and reports whether it refuses nothing.
+func (d *doctor) rightsOn(ctx context.Context, n node, account string) (well bool, err error) {
+	well = true
+	for _, r := range rights {
+		if r.without == waits && d.replicas == 0 || (r.without == inCluster || r.without == inMove) && n.at == "" {
+			continue
+		}
+		refused, err := refusedBy(ctx, n.Client, d.source.target.prefix, account, r.commands)
+		switch {
+		case err != nil && isAway(err):
+			return false, err
+		case err != nil && n.at != "" && strings.Contains(err.Error(), "not found"):
+			d.say("rights", fail, account+n.at+" is not there: keys of that node get 503", "ACL SETUSER on each node, as docs/how-to/redis.md has it: they do not tell each other")
+			return false, nil
+		case err != nil:
+			d.say("rights", warn, "the server"+n.at+" does not tell: "+err.Error(), "call the doctor as an administrator of Redis 7 or later, with --account")
+			return false, nil
+		case refused != nil:
+			well = false
+			d.say("rights", r.result, account+n.at+" may not "+strings.Join(refused, ", ")+": "+r.without, "ACL SETUSER "+account+" as docs/how-to/redis.md has it")
+		}
+	}
+	return well, nil
+}
+
+// refusedBy returns the names of those commands that a server would refuse to an account.
+func refusedBy(ctx context.Context, server *redis.Client, prefix, account, commands string) (names []string, err error) {
+	for command := range strings.SplitSeq(strings.NewReplacer("%s", prefix+"x", "%c", prefix+"settled").Replace(commands), "|") {
+		args := []any{"ACL", "DRYRUN", account}
+		for word := range strings.FieldsSeq(command) {
+			args = append(args, word)
+		}
+		said, err := server.Do(ctx, args...).Text()
+		if err != nil {
+			return nil, err
+		}
+		if said != "OK" {
+			name, _, _ := strings.Cut(command, " ")
+			if name == "CLUSTER" {
+				name = command
+			}
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
