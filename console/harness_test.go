@@ -172,6 +172,7 @@ var changing = []struct {
 	{regexp.MustCompile(`/[0-9a-f]{32}`), "/0123456789abcdef0123456789abcdef"},
 	{regexp.MustCompile(`("id"): ?"[0-9a-f]{32}"`), `$1:"00112233445566778899aabbccddeeff"`},
 	{regexp.MustCompile(`(\d/\d/\d/\d/\d)/[0-9a-f]{16}`), "$1/0123456789abcdef"},
+	{regexp.MustCompile(`("(?:seen|now)"): ?"(\d+)/[0-9a-f]{16}"`), `$1:"$2/0123456789abcdef"`},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`), "2026-11-27T03:12:09Z"},
 	{regexp.MustCompile(`("(?:age|oldest)_seconds"):\d+`), "$1:0"},
 	{regexp.MustCompile(`("ends_in_seconds"):\d+`), "$1:3600"},

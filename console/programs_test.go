@@ -73,7 +73,7 @@ func TestRehearsalChangesNothing(t *testing.T) {
 		j.Attempt++
 		require.Equal(t, http.StatusConflict, s.as(ada).json().rehearse(j, word, "status", "200").Code)
 	}
-	group := s.together("resume", []string{"payout-1", "payout-2"})
+	group := s.ofOneMinute().together(payouts, "resume")
 	group.Set("rehearse", group.Get("decision"))
 	group.Del("decision")
 	require.Equal(t, http.StatusUnprocessableEntity, s.as(ada).json().do(http.MethodPost, "/group", group).Code)
