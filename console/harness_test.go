@@ -175,7 +175,7 @@ var changing = []struct {
 	{regexp.MustCompile(`("(?:seen|now)"): ?"(\d+)/[0-9a-f]{16}"`), `$1:"$2/0123456789abcdef"`},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`), "2026-11-27T03:12:09Z"},
 	{regexp.MustCompile(`("(?:age|oldest)_seconds"):\d+`), "$1:0"},
-	{regexp.MustCompile(`("ends_in_seconds"):\d+`), "$1:3600"},
+	{regexp.MustCompile(`("(?:ends_in|lease)_seconds"):\d+`), "$1:3600"},
 	{regexp.MustCompile(`("answered_ms"):[0-9.]+`), "$1:0.1"},
 	{regexp.MustCompile(`("next"):"[^"]+"`), `$1:"CURSOR"`},
 	{regexp.MustCompile(`"versions":\{[^}]*\}`), `"versions":{}`},

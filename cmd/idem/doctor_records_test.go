@@ -43,6 +43,11 @@ func TestDoctorSeesARunThatLasts(t *testing.T) {
 				require.Equal(t, want, got.Result, got.Found)
 				require.Contains(t, got.Found, "1 in flight on routes that hold, the oldest for ")
 			}
+			if name == "sqlite" {
+				for flag, want := range map[string]string{"--longest-run=1h": ok, "--longest-run=1ns": warn} {
+					require.Equal(t, want, checks(t, inspect.ExitOK, append(p.flags, flag)...)["runs"].Result)
+				}
+			}
 			close(end)
 			<-done
 		})
@@ -143,6 +148,7 @@ func (d *planted) checks(t *testing.T) map[string]check {
 func newDoctor(t *testing.T, p place, later time.Duration) *planted {
 	t.Helper()
 	d := &planted{}
+	d.longest = 10 * time.Minute
 	d.app = &app{out: &d.out, format: asJSON, now: func() time.Time { return time.Now().Add(later) }}
 	d.list, d.source = d.app.list(), &source{records: p.records}
 	return d
