@@ -282,6 +282,7 @@ func TestGroupRefusals(t *testing.T) {
 		"no minute":       {b.together(payouts, "resume", "minute", ""), 400, "Name a group"},
 		"within a minute": {b.together(payouts, "resume", "minute", "2026-11-27T12:00:30Z"), 400, "Name a group"},
 		"another minute":  {b.together(payouts, "resume", "minute", "2026-11-27T12:01:00Z"), 404, "None of these keys is held any more."},
+		"no route":        {b.together(payouts, "resume", "route", ""), 404, "None of these keys is held any more."},
 		"another route":   {b.together(payouts, "resume", "route", "POST /none"), 404, "None of these keys is held any more."},
 	} {
 		got := b.do(http.MethodPost, "/group", c.form)

@@ -35,6 +35,10 @@ func TestDoctorSeesARunThatLasts(t *testing.T) {
 				s.post("POST /payouts", "lasts", func(http.ResponseWriter, *http.Request) { close(running); <-end }, hold)
 				close(done)
 			}()
+			defer func() {
+				close(end)
+				<-done
+			}()
 			<-running
 			for later, want := range map[time.Duration]string{0: ok, 20 * time.Minute: warn} {
 				d := newDoctor(t, p, later)
@@ -48,8 +52,6 @@ func TestDoctorSeesARunThatLasts(t *testing.T) {
 					require.Equal(t, want, checks(t, inspect.ExitOK, append(p.flags, flag)...)["runs"].Result)
 				}
 			}
-			close(end)
-			<-done
 		})
 	}
 }
