@@ -206,7 +206,7 @@ func TestWalk(t *testing.T) {
 	require.Contains(t, left, "3 requests wait for a decision")
 	require.Equal(t, "released", s.look("charge-1").State.String())
 
-	// One of three payouts is settled meanwhile; the other two are decided together.
+	// One of three payouts is settled meanwhile and held again, so that all are looked at again, and decided together.
 	run(b, chromedp.Click("article footer a"))
 	run(b, chromedp.WaitVisible("#count"))
 	b.requireReadable("several")
@@ -218,12 +218,16 @@ func TestWalk(t *testing.T) {
 	run(b, chromedp.Click("#count"))
 	run(b, chromedp.KeyEvent("3"))
 	run(b, chromedp.Click(`button[value="resume"]`))
+	changed := run(b, chromedp.Text(`[role="alert"]`))
+	b.requireReadable("several-changed")
+	require.Equal(t, "held", s.look("payout-3").State.String())
+	run(b, chromedp.Click(`button[value="resume"]`))
 	run(b, chromedp.WaitVisible(`[role="status"]`))
 	together := run(b, chromedp.Text("main"))
 	b.requireReadable("decided")
-	require.Contains(t, together, "2 keys were decided, and 1 was left as it is.")
-	require.Contains(t, together, "Changed meanwhile")
-	require.Equal(t, "held", s.look("payout-2").State.String())
+	require.Contains(t, changed, "Changed meanwhile, and nothing was decided.")
+	require.Contains(t, together, "3 keys were decided.")
+	require.Equal(t, "released", s.look("payout-2").State.String())
 	require.Equal(t, "released", s.look("payout-3").State.String())
 	for _, complaint := range b.complaints() {
 		require.Regexp(t, "422|409", complaint, "only what was refused is an error")
