@@ -138,6 +138,12 @@ type made[T any] struct {
 	result T
 }
 
+// A decided group is what became of it.
+type decided struct {
+	inspect.Decided
+	status int
+}
+
 const mostMade = 1000
 
 func (m *decisions[T]) add(name string, by [sha256.Size]byte, result T) {

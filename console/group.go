@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -173,12 +174,6 @@ func (v *visit) decideGroup(string) error {
 	return v.group(problemOf(err).status, f, problemOf(err).says)
 }
 
-// A decided group is what became of it.
-type decided struct {
-	inspect.Decided
-	status int
-}
-
 // A decidedPage is what the screen of a decided group shows, with the form that goes on where the decision had to stop.
 type decidedPage struct {
 	decided
@@ -196,6 +191,16 @@ func (p *decidedPage) Answer() *inspect.Answer {
 		}
 	}
 	return nil
+}
+
+// members returns those of a group, oldest first, if they can be counted in time.
+func (v *visit) members(of groupName) ([]member, error) {
+	ctx := v.r.Context()
+	all, err := index{v.lister, v.now}.members(ctx, of)
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return nil, &problem{status: http.StatusServiceUnavailable, says: "More keys are held than could be counted in time. Nothing was decided: idem resolve --expect has no such limit.", err: err}
+	}
+	return all, err
 }
 
 // decideSeen decides about a group, or about what a decision that had to stop has left of it, if that is what the form has seen.

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -350,4 +351,27 @@ func TestGroupWhoseStoreGoesAway(t *testing.T) {
 	require.Equal(t, http.StatusOK, got.Code, got.Body)
 	require.Contains(t, got.Body.String(), "1 key was decided.")
 	require.Equal(t, 2, s.events.Count(event.Resolved))
+}
+
+// An index that does not end in time is told, and nothing is decided.
+func TestGroupThatCannotBeCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := filled(t)
+		b := s.ofOneMinute()
+		form := b.together(payouts, "resume")
+		b.h.(*console).lister = endlessList{}
+		for _, got := range []*httptest.ResponseRecorder{b.get(payouts), b.do(http.MethodPost, payouts, form)} {
+			require.Equal(t, http.StatusServiceUnavailable, got.Code)
+			require.Contains(t, got.Body.String(), "More keys are held than could be counted in time. Nothing was decided")
+		}
+		require.Zero(t, s.events.Count(event.Resolved))
+	})
+}
+
+// An endlessList has a page behind each, and takes a second for it.
+type endlessList struct{}
+
+func (endlessList) List(ctx context.Context, _ store.Query) (store.Page, error) {
+	time.Sleep(time.Second)
+	return store.Page{Next: "more"}, ctx.Err()
 }

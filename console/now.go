@@ -80,7 +80,7 @@ func (v *visit) showNow(string) error {
 		n.Records = append(n.Records, inspect.RecordOf(i))
 		n.add(i, v.at(i.Age))
 	}
-	all, err := v.survey(q.Label)
+	all, err := index{v.lister, v.now}.survey(v.r.Context(), q.Label)
 	if err != nil {
 		return err
 	}

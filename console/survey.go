@@ -3,9 +3,7 @@ package console
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -27,12 +25,18 @@ func groupOf(now time.Time, route string, age time.Duration) groupName {
 	return groupName{route, now.Add(-age).UTC().Truncate(time.Minute)}
 }
 
-// walkIndex calls f with a page of the index after the other, of a route or of all, until f returns false, and reports whether it
-// came to the end. Each record comes once.
-func (v *visit) walkIndex(ctx context.Context, route string, states []store.State, f func([]store.Entry) bool) (whole bool, err error) {
-	q, known := store.Query{Holding: true, States: states, Label: route, Limit: mostListed}, map[string]bool{}
+// An index is that of a store, and a clock to read it by.
+type index struct {
+	store.Lister
+	now func() time.Time
+}
+
+// walk calls f with a page of the index after the other, of a route or of all, until f returns false, and reports whether it came to
+// the end. Each record comes once.
+func (x index) walk(ctx context.Context, route string, states []store.State, f func([]store.Entry) bool) (whole bool, err error) {
+	q, known := store.Query{Holding: true, States: states, Label: route, Limit: 1000}, map[string]bool{}
 	for more := true; more; more = q.Cursor != "" {
-		page, err := v.lister.List(ctx, q)
+		page, err := x.List(ctx, q)
 		if err != nil {
 			return false, err
 		}
@@ -64,11 +68,11 @@ type survey struct {
 }
 
 // survey counts what is held and what runs, of a route or of all.
-func (v *visit) survey(route string) (s survey, err error) {
-	began := v.now()
+func (x index) survey(ctx context.Context, route string) (s survey, err error) {
+	began := x.now()
 	s.of = map[groupName]int{}
-	s.whole, err = v.walkIndex(v.r.Context(), route, []store.State{store.Held, store.Claimed}, func(page []store.Entry) bool {
-		now := v.now()
+	s.whole, err = x.walk(ctx, route, []store.State{store.Held, store.Claimed}, func(page []store.Entry) bool {
+		now := x.now()
 		for _, e := range page {
 			if e.Record.State == store.Claimed {
 				s.claimed = append(s.claimed, e)
@@ -94,10 +98,9 @@ type member struct {
 func isMember(e store.Entry) bool { return e.Record.Attempt > 0 }
 
 // members returns those of a group, oldest first.
-func (v *visit) members(of groupName) (all []member, err error) {
-	ctx := v.r.Context()
-	_, err = v.walkIndex(ctx, of.route, []store.State{store.Held}, func(page []store.Entry) bool {
-		now := v.now()
+func (x index) members(ctx context.Context, of groupName) (all []member, err error) {
+	_, err = x.walk(ctx, of.route, []store.State{store.Held}, func(page []store.Entry) bool {
+		now := x.now()
 		for _, e := range page {
 			if isMember(e) && groupOf(now, e.Record.Label, e.Record.Age) == of {
 				all = append(all, member{e.Key, e.Record.Seen()})
@@ -105,9 +108,6 @@ func (v *visit) members(of groupName) (all []member, err error) {
 		}
 		return true
 	})
-	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return nil, &problem{status: http.StatusServiceUnavailable, says: "More keys are held than could be counted in time. Nothing was decided: idem resolve --expect has no such limit.", err: err}
-	}
 	return all, err
 }
 
