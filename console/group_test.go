@@ -159,7 +159,7 @@ func TestGroupThatTakesLong(t *testing.T) {
 			made = one.result
 		}
 		settled, left = settled+made.Settled, left+made.Left
-		require.Equal(t, settled+left+made.Rest, keys)
+		require.Equal(t, keys, settled+left+made.Rest)
 		require.Equal(t, settled, s.events.Count(event.Resolved))
 		if made.Rest == 0 {
 			require.Positive(t, n)

@@ -121,7 +121,7 @@ func behind(all []member, name string) []member {
 func seenOf(sorted []member) string {
 	sum := sha256.New()
 	for _, m := range sorted {
-		fmt.Fprintln(sum, m.record, m.seen)
+		sum.Write([]byte(m.record + " " + m.seen.String() + "\n"))
 	}
 	return fmt.Sprintf("%d/%x", len(sorted), sum.Sum(nil)[:8])
 }
