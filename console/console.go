@@ -69,8 +69,8 @@ type Answer struct {
 // [store.Lister], as all stores of this repository are: otherwise New returns [idempotency.ErrNoInspector] or
 // [idempotency.ErrNoLister].
 //
-// The console asks the store only for what it shows: a page of held records, a record, a page of runs in flight.
-// Each request has 10 seconds for that.
+// The console asks the store only for what it shows: a page of held records, a record, some runs in flight, and for a second how
+// many are held, by its index. Each request has 10 seconds for that.
 func New(guard *idempotency.Guard, o Options) (http.Handler, error) {
 	if guard == nil {
 		return nil, errors.New("console: New: nil guard")
@@ -99,6 +99,7 @@ type console struct {
 	made      decisions[inspect.Decision]
 	erased    decisions[inspect.Erased]
 	told      told
+	together  decisions[decided]
 	now       func() time.Time
 }
 

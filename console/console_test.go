@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,7 +68,7 @@ func TestScreens(t *testing.T) {
 		"/?route=none":                          {"No request of none waits for a decision.", "Show all routes"},
 		"/find":                                 {"By tenant and key", "By a reference", "All of a tenant", "By a trace"},
 		"/store":                                {"<code>memory.Store</code>", "Held</dt><dd>4</dd>", "on routes that hold</dt><dd>1</dd>", "Records</dt><dd>7</dd>", "records</dt><dd>7 of 1000000</dd>", " KiB of 1.0 GiB</dd>", "fingerprint</dt><dd>writes 1–6, reads 1–6", "Runs in flight</dt><dd>1</dd>", "go1."},
-		"/records/" + s.look("slow").Record:     {"Attempt 1 is running", "claimed"},
+		"/records/" + s.look("slow").Record:     {"Attempt 1 has been running for", "claimed"},
 		"/records/" + s.look("order-77").Record: {"Nobody knows whether attempt 1 has had its effect", "has a recorded result, so it has happened", "It takes the recorded result of"},
 		"/records/" + s.look("charge-5").Record: {"tick it", "<dt>Ends</dt><dd>never", `name="not_done" value="charge"`, "Let the next request go on as attempt 2"},
 		"/records/" + s.look("order-78").Record: {"Every retry gets it", `<dt>Ends</dt><dd><time datetime="`, "Show the answer", "the recorded answer is lost"},
@@ -88,11 +89,11 @@ func TestPages(t *testing.T) {
 	}
 	b := s.as(viewer)
 	first := b.get("/").Body.String()
-	require.Contains(t, first, "50 or more requests wait for a decision")
+	require.Contains(t, first, "55 requests wait for a decision")
 	_, link, _ := strings.Cut(first, `href="./?cursor=`)
 	link, _, _ = strings.Cut(link, `"`)
 	second := b.get("/?cursor=" + link).Body.String()
-	require.Contains(t, second, "5 further requests wait for a decision.")
+	require.Contains(t, second, "55 requests wait for a decision")
 	require.Equal(t, pageSize, strings.Count(first, `role="rowheader"`))
 	require.Equal(t, 5, strings.Count(second, `role="rowheader"`))
 	require.Equal(t, http.StatusBadRequest, b.get("/?cursor=nonsense").Code)
@@ -323,39 +324,56 @@ func (s *sparseStore) List(ctx context.Context, q store.Query) (store.Page, erro
 
 // Pages of the store without anything are passed over, and not for ever.
 func TestSparseIndex(t *testing.T) {
-	for empty, says := range map[int]string{
-		mostPages - 1: "4 requests wait for a decision", mostPages: "This page has nothing that waits for a decision; the next one may.",
+	for empty, says := range map[int][]string{
+		mostPages - 1: {"4 requests wait for a decision", "Decide about all 2 of them", "<p class=\"hint\">None. Of routes"},
+		mostPages:     {"4 requests wait for a decision", "Nothing is held on this page."},
+		1 << 30:       {"Nothing was found that waits for a decision, in the part of the index that was read", "None among the oldest of the index."},
 	} {
 		s := serveOn(t, &sparseStore{idempotency.NewMemoryStore(), empty})
 		s.fill()
-		got := s.as(viewer).get("/").Body.String()
-		require.Contains(t, got, says)
-		require.Equal(t, empty == mostPages, strings.Contains(got, "among the oldest of the index"))
+		b, looks := s.as(ada), 0
+		b.h.(*console).now = func() time.Time { looks++; return noon.Add(time.Duration(looks) * time.Second / 100) }
+		for _, part := range says {
+			require.Contains(t, b.get("/").Body.String(), part)
+		}
 	}
 }
 
-// Runs that hang are seen on the first screen, also on routes that do not hold.
+// Runs that hang are seen on the first screen: those of routes that hold whatever process they are of, and of other routes those
+// of this process.
 func TestRunsThatHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t)
-		end := make(chan struct{})
-		hangs := func(http.ResponseWriter, *http.Request) { <-end }
+		other := serveOn(t, s.store)
+		ended := make(chan struct{})
+		end := sync.OnceFunc(func() { close(ended) })
+		defer end()
+		hangs := func(http.ResponseWriter, *http.Request) { <-ended }
+		first := func(of *service, target string) string { return of.as(viewer).get(target).Body.String() }
 		go s.post("POST /charges", "first", hangs)
 		time.Sleep(2 * time.Minute)
 		go s.post("POST /payouts", "second", hangs, hold)
 		time.Sleep(9 * time.Minute)
-		page := s.as(viewer).get("/").Body.String()
-		require.Contains(t, page, "1 run has been going on for 11m. The store is well.")
+		page := first(s, "/")
+		require.Contains(t, page, "1 run of this process on routes that do not hold has been going on for 11m. The store is well.")
 		require.Contains(t, page, "records/"+s.look("first").Record)
 		require.Contains(t, page, "records/"+s.look("second").Record)
 		require.Less(t, strings.Index(page, s.look("first").Record), strings.Index(page, s.look("second").Record), "the oldest comes first")
-		require.NotContains(t, s.as(viewer).get("/?route=POST+/payouts").Body.String(), "records/"+s.look("first").Record)
-		require.Contains(t, s.as(viewer).get("/store").Body.String(), "the oldest for 660 s")
+		require.NotContains(t, first(s, "/?route=POST+/payouts"), "records/"+s.look("first").Record)
+		require.Contains(t, first(s, "/store"), "the oldest for 660 s")
+		require.Contains(t, first(other, "/"), "No request waits for a decision. The store is well.")
+		require.Contains(t, first(s, "/records/"+s.look("second").Record), "Attempt 1 has been running for 9m. Its lease lasts for another")
 
 		time.Sleep(2 * time.Minute)
-		require.Contains(t, s.as(viewer).get("/").Body.String(), "2 runs have been going on for more than 10 minutes, the oldest for 13m.")
-		close(end)
+		require.Contains(t, first(s, "/"), "1 run has been going on for 11m. 1 run of this process on routes that do not hold has been going on for 13m.")
+		for n := range 2 * atOnce {
+			go s.post("POST /payouts", "payout-"+itoa(n), hangs, hold)
+		}
+		time.Sleep(12 * time.Minute)
+		require.Contains(t, first(other, "/"), "41 runs have been going on for more than 10 minutes, the oldest for 23m. The store is well.")
+		require.Contains(t, first(other, "/?route=POST+/orders"), "No request of POST /orders waits for a decision. The store is well.")
+		end()
 		synctest.Wait()
-		require.Contains(t, s.as(viewer).get("/").Body.String(), "No request waits for a decision. The store is well.")
+		require.Contains(t, first(s, "/"), "No request waits for a decision. The store is well.")
 	})
 }

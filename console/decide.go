@@ -29,9 +29,8 @@ type form struct {
 	Tenant    string
 	AlsoHeld  bool
 	OlderThan string
-	// Of a decision about several: each record and what was seen of it, and how many they are.
-	Group []string
-	Count string
+	// Of a decision about a group: what names it, how many keys it has, and where a decision that had to stop goes on.
+	Route, Minute, Count, After string
 }
 
 // Ticked reports whether the form says that a step has not happened.
@@ -47,7 +46,7 @@ func (v *visit) form() form {
 		Seen: f.Get("seen"), Decision: f.Get("decision"), Reason: strings.TrimSpace(f.Get("reason")),
 		Status: strings.TrimSpace(f.Get("status")), ContentType: strings.TrimSpace(f.Get("content_type")), Location: strings.TrimSpace(f.Get("location")),
 		Body: body, Header: f["header"], Tenant: f.Get("tenant"), AlsoHeld: f.Get("also_held") != "", OlderThan: strings.TrimSpace(f.Get("older_than")),
-		NotDone: f["not_done"], Group: f["group"], Count: strings.TrimSpace(f.Get("count")),
+		NotDone: f["not_done"], Route: f.Get("route"), Minute: f.Get("minute"), Count: strings.TrimSpace(f.Get("count")), After: f.Get("after"),
 	}
 }
 
@@ -137,6 +136,12 @@ type decisions[T any] struct {
 type made[T any] struct {
 	by     [sha256.Size]byte
 	result T
+}
+
+// A decided group is what became of it.
+type decided struct {
+	inspect.Decided
+	status int
 }
 
 const mostMade = 1000

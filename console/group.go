@@ -1,43 +1,48 @@
 package console
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
+	"example.com/idempotency"
 	"example.com/idempotency/internal/inspect"
 	"example.com/idempotency/store"
 )
 
-// This file decides about several records at once, which one cause may have.
+// This file decides about all keys of a group at once, which one cause may have: those of one route that were held in one minute.
 
-// mostDecided is how many records one form decides about.
-const mostDecided = 100
+const (
+	// mostAlike is how many records of a group are looked at, to be shown, and to say what each decision would do.
+	mostAlike = 100
+	// decideFor is for how long one form decides: not as long as servers and proxies wait for an answer.
+	decideFor = 20 * time.Second
+	// mostTold is how many of those that were decided are named.
+	mostTold = 100
+)
 
-func (f *form) fits() error {
-	if n := len(f.Group); n == 0 || n > mostDecided {
-		return &problem{status: http.StatusBadRequest, says: "Name from 1 to 100 records."}
+// groupName returns what a form or an address names.
+func (f *form) groupName() (of groupName, err error) {
+	if of.minute, err = time.Parse(time.RFC3339, f.Minute); err != nil || !of.minute.Equal(of.minute.Truncate(time.Minute)) {
+		return of, &problem{status: http.StatusBadRequest, says: "Name a group: route, and minute like 2026-11-27T03:12:00Z."}
 	}
-	return nil
+	of.route, of.minute = f.Route, of.minute.UTC()
+	return of, nil
 }
 
 // A groupPage is what the screen of a group shows.
 type groupPage struct {
 	inspect.Group
+	Since   moment
 	Options []option
 	Rows    []shownRecord
 	Form    form
 	Notice  string
-}
-
-// Route is that of all records, if they have one.
-func (p *groupPage) Route() string {
-	if slices.ContainsFunc(p.Records, func(r inspect.Record) bool { return r.Route != p.Records[0].Route }) {
-		return ""
-	}
-	return p.Records[0].Route
 }
 
 // InDoubt are the steps of any of the records that may have happened.
@@ -50,45 +55,44 @@ func (p *groupPage) InDoubt() (names []string) {
 }
 
 func (v *visit) showGroup(string) error {
-	return v.group(http.StatusOK, form{Group: v.r.URL.Query()["record"]}, "")
+	from := v.r.URL.Query()
+	return v.group(http.StatusOK, form{Route: from.Get("route"), Minute: from.Get("minute")}, "")
 }
 
-// group shows the records of a form that are held. What was seen of them stays what it was.
+// group shows the group of a form as it is now.
 func (v *visit) group(status int, f form, notice string) error {
-	if err := f.fits(); err != nil {
+	of, err := f.groupName()
+	if err != nil {
 		return err
 	}
-	p := &groupPage{Group: inspect.Group{Type: "group"}, Form: f, Notice: notice}
-	p.Form.Group = nil
+	all, err := v.members(of)
+	if err != nil {
+		return err
+	}
+	p := &groupPage{Since: moment{of.minute, inspect.Span(v.now().Sub(of.minute)) + " ago"}, Form: f, Notice: notice}
+	p.Group = inspect.Group{Type: "group", Alike: inspect.Alike{Route: of.route, Minute: p.Since.Machine(), Keys: len(all)}, Seen: seenOf(behind(all, ""))}
+	p.Form.Seen, p.Form.After, p.Form.Minute = p.Seen, "", p.Minute
 	kinds := map[string]*kind{}
 	var order []*kind
-	for _, member := range f.Group {
-		name, seen, _ := strings.Cut(member, " ")
-		key, err := inspect.Named(name)
-		if err != nil {
-			return notFound(err.Error() + ".")
-		}
-		i, err := inspect.Look(v.r.Context(), v.guard, key)
+	for _, m := range all[:min(len(all), mostAlike)] {
+		key := idempotency.Key{Record: m.record}
+		i, err := inspect.Look(v.r.Context(), v.guardOf(of.route), key)
 		switch {
 		case errors.Is(err, store.ErrNotFound) || err == nil && i.State != store.Held:
 			continue // it has settled meanwhile
 		case err != nil:
 			return err
 		}
-		of := fmt.Sprint(i.Route, i.Attempt, i.Steps, i.InDoubt)
-		if kinds[of] == nil {
-			r, err := v.ruling(name)
+		like := fmt.Sprint(i.Attempt, i.Steps, i.InDoubt)
+		if kinds[like] == nil {
+			r, err := v.rulingOf(of.route, key)
 			if err != nil {
 				return err
 			}
-			kinds[of] = &kind{options: v.pageOf(r).Options}
-			order = append(order, kinds[of])
+			kinds[like] = &kind{options: v.pageOf(r).Options}
+			order = append(order, kinds[like])
 		}
-		kinds[of].n++
-		if seen == "" {
-			seen = i.Seen().String()
-		}
-		p.Form.Group = append(p.Form.Group, name+" "+seen)
+		kinds[like].n++
 		p.Records = append(p.Records, inspect.RecordOf(i))
 		p.Rows = append(p.Rows, shownRecord{inspect.RecordOf(i), v.at(i.Age)})
 	}
@@ -131,69 +135,139 @@ func together(kinds []*kind) []option {
 	return all
 }
 
-// A member of a group is a record, and what was seen of it.
-type member struct {
-	record string
-	seen   store.Seen
-}
-
-// members are those of a form.
-func (f *form) members() (all []member, err error) {
-	if err := f.fits(); err != nil {
-		return nil, err
-	}
-	for _, text := range f.Group {
-		name, seen, _ := strings.Cut(text, " ")
-		m := member{record: name}
-		if _, err := inspect.Named(name); err != nil {
-			return nil, notFound(err.Error() + ".")
-		}
-		if m.seen.UnmarshalText([]byte(seen)) != nil {
-			return nil, errSeen
-		}
-		if !slices.ContainsFunc(all, func(other member) bool { return other.record == name }) {
-			all = append(all, m)
-		}
-	}
-	return all, nil
-}
-
-// decideGroup decides about each record of a form as it was seen. One that has changed, or of which the decision is
-// refused, is left alone and named.
+// decideGroup decides about each record of a group, if the group is what was seen. One of which the decision is refused is left alone
+// and named.
 func (v *visit) decideGroup(string) error {
 	if err := v.mayDecide(); err != nil {
 		return err
 	}
 	f := v.form()
-	members, err := f.members()
+	of, err := f.groupName()
 	if err != nil {
 		return err
+	}
+	text, _, isSeen := strings.Cut(f.Seen, "/")
+	n, err := strconv.Atoi(text)
+	if !isSeen || err != nil {
+		return errSeen
 	}
 	res, err := f.resolution(v.actor.Name)
 	switch _, known := inspect.Outcomes[f.Decision]; {
 	case !known:
 		err = unfinished("Say final, not-executed or resume.")
-	case err == nil && f.Count != itoa(len(members)):
-		err = unfinished("Confirm by their number that you decide about " + plural(len(members), "key", "keys") + ".")
+	case err == nil && f.Count != itoa(n):
+		err = unfinished("Confirm by their number that you decide about " + plural(n, "key", "keys") + ".")
+	}
+	var made decided
+	if err == nil {
+		v.together.mu.Lock()
+		defer v.together.mu.Unlock()
+		defer v.stay(decideFor + patience)()
+		made, err = v.decideSeen(&f, of, res)
 	}
 	switch {
-	case err != nil && v.wantsJSON():
+	case err == nil:
+		return v.show(made.status, "decided", "Decided", &decidedPage{made, f}, made.Decided)
+	case v.wantsJSON() || problemOf(err).status >= http.StatusInternalServerError:
 		return err
-	case err != nil:
-		return v.group(http.StatusUnprocessableEntity, f, err.Error())
 	}
-	defer v.stay(patience)()
-	done, status := &inspect.Decided{Type: "decided", Decision: f.Decision, Actor: v.actor.Name, Reason: f.Reason}, http.StatusOK
-	for _, m := range members {
-		d, err := v.settle(m.record, &f, m.seen, res)
-		if err == nil {
-			done.Settled++
-		} else {
-			p := problemOf(err)
-			d.Says, status = p.says, max(status, p.status)
-			done.Left++
+	return v.group(problemOf(err).status, f, problemOf(err).says)
+}
+
+// A decidedPage is what the screen of a decided group shows, with the form that goes on where the decision had to stop.
+type decidedPage struct {
+	decided
+	Form form
+}
+
+// All is how many keys the decision was about.
+func (p *decidedPage) All() int { return p.Settled + p.Left + p.Rest }
+
+// Answer is what was recorded for each, if anything was.
+func (p *decidedPage) Answer() *inspect.Answer {
+	for _, d := range p.Results {
+		if d.Answer != nil {
+			return d.Answer
 		}
-		done.Results = append(done.Results, d)
 	}
-	return v.show(status, "decided", "Decided", done, done)
+	return nil
+}
+
+// members returns those of a group, oldest first, if they can be counted in time.
+func (v *visit) members(of groupName) ([]member, error) {
+	ctx := v.r.Context()
+	all, err := index{v.lister, v.now}.members(ctx, of)
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return nil, &problem{status: http.StatusServiceUnavailable, says: "More keys are held than could be counted in time. Nothing was decided: idem resolve --expect has no such limit.", err: err}
+	}
+	return all, err
+}
+
+// decideSeen decides about a group, or about what a decision that had to stop has left of it, if that is what the form has seen.
+// A form that is sent again is the same decision.
+func (v *visit) decideSeen(f *form, of groupName, res idempotency.Resolution) (decided, error) {
+	all, err := v.members(of)
+	if err != nil {
+		return decided{}, err
+	}
+	all = behind(all, f.After)
+	by := f.sum(v.actor, fmt.Sprintf("%q", []string{f.Route, f.Minute, f.After, f.Seen}))
+	again, now := v.together.of[f.Route+f.Minute], seenOf(all)
+	switch {
+	case now != f.Seen && again.by == by:
+		return again.result, nil
+	case now != f.Seen:
+		return decided{}, &problem{status: http.StatusConflict, says: "Changed meanwhile, and nothing was decided. This is what is there now.", now: now}
+	}
+	made, err := v.decideEach(f, of, all, res)
+	if err == nil {
+		v.together.add(f.Route+f.Minute, by, made)
+	}
+	return made, err
+}
+
+// decideEach decides about each member as it was seen, until its time is over or the store is away. One that has changed, or of
+// which the decision is refused, is left alone and named.
+func (v *visit) decideEach(f *form, of groupName, all []member, res idempotency.Resolution) (decided, error) {
+	made := decided{status: http.StatusOK, Decided: inspect.Decided{
+		Type: "decided", Decision: f.Decision, Actor: v.actor.Name, Reason: f.Reason, Results: []inspect.Decision{},
+	}}
+	began := v.now()
+	for n, m := range all {
+		if n > 0 && v.now().Sub(began) >= decideFor {
+			made.stop(all, n, &problem{status: http.StatusAccepted, says: "Its time was over."})
+			break
+		}
+		o := inspect.Order{Record: m.record, Word: f.Decision, Seen: m.seen, Resolution: res}
+		d := o.Told()
+		r, err := v.rulingOf(of.route, idempotency.Key{Record: m.record})
+		if err == nil {
+			d, err = r.Decide(v.r.Context(), o)
+		}
+		if err == nil {
+			if made.Settled++; made.Settled <= mostTold {
+				made.Results = append(made.Results, d)
+			}
+			continue
+		}
+		p := problemOf(err)
+		if p.status == http.StatusServiceUnavailable {
+			if n == 0 {
+				return made, p
+			}
+			made.stop(all, n, p)
+			break
+		}
+		d.Says, made.status = p.says, max(made.status, p.status)
+		if made.Left++; made.Left <= mostListed {
+			made.Results = append(made.Results, d)
+		}
+	}
+	return made, nil
+}
+
+// stop says why a decision has not come to the member with a number and those behind it.
+func (d *decided) stop(all []member, n int, why *problem) {
+	d.Rest, d.Stopped, d.Seen, d.After = len(all)-n, why.says, seenOf(all[n:]), all[n-1].record
+	d.status = max(d.status, why.status)
 }

@@ -31,26 +31,26 @@ type now struct {
 	Unread bool // the index has more than was read for Running
 }
 
-// A group is of records that one cause may have: they are of one route, and were held in one minute.
+// A group is of records that one cause may have: they are of one route, and were held in one minute. Count is how many of them can
+// be decided about together, also on other pages, and More that there may be more.
 type group struct {
 	Route   string
 	Since   moment
 	Records []shownRecord
+	Count   int
+	More    bool
 }
 
-// Query names those that can be decided about together, if they are more than one.
+// Query names the group, if it has more than one that can be decided about.
 func (g group) Query() template.URL {
-	held := url.Values{}
-	for _, r := range g.Records {
-		if r.State == "held" {
-			held.Add("record", r.Record.Record)
-		}
-	}
-	if len(held["record"]) < 2 {
+	if g.Count < 2 {
 		return ""
 	}
-	return template.URL(held.Encode())
+	return template.URL(url.Values{"route": {g.Route}, "minute": {g.Since.Machine()}}.Encode())
 }
+
+// Keys is how many it has, also of those that cannot be read.
+func (g group) Keys() int { return max(g.Count, len(g.Records)) }
 
 // A shownRecord is a record in a list.
 type shownRecord struct {
@@ -63,7 +63,10 @@ func (s shownRecord) Short() string { return s.Record.Record[:10] + "…" }
 
 func (v *visit) showNow(string) error {
 	q := store.Query{Holding: true, States: []store.State{store.Held}, Cursor: v.r.FormValue("cursor"), Label: v.r.FormValue("route")}
-	n := now{Now: inspect.Now{Type: "now", Records: []inspect.Record{}, Running: []inspect.Record{}}, Route: q.Label, Later: q.Cursor != ""}
+	n := now{
+		Now:   inspect.Now{Type: "now", Groups: []inspect.Alike{}, Records: []inspect.Record{}, Running: []inspect.Record{}},
+		Route: q.Label, Later: q.Cursor != "",
+	}
 	var err error
 	if q.Limit, err = limit(v.r.Form, pageSize, mostLooked); err != nil {
 		return err
@@ -72,26 +75,31 @@ func (v *visit) showNow(string) error {
 	if err != nil {
 		return err
 	}
-	var oldest time.Duration
 	stats := v.guard.Stats()
 	for _, i := range held {
-		oldest = max(oldest, i.Age)
 		n.Records = append(n.Records, inspect.RecordOf(i))
 		n.add(i, v.at(i.Age))
 	}
-	if n.Next = next; !n.Later {
-		running, more, err := v.runs(v.r.Context(), q.Label, stats.Long)
-		if err != nil {
+	all, err := index{v.lister, v.now}.survey(v.r.Context(), q.Label)
+	if err != nil {
+		return err
+	}
+	n.Next = next
+	n.count(&all)
+	hang := ""
+	if !n.Later {
+		var running []idempotency.RecordInfo
+		if running, hang, err = v.runs(v.r.Context(), q.Label, &all, stats.Long); err != nil {
 			return err
 		}
-		n.Unread = more
+		n.Unread = !all.whole
 		for _, i := range running {
 			n.Running = append(n.Running, inspect.RecordOf(i))
 			n.Runs = append(n.Runs, shownRecord{inspect.RecordOf(i), v.started(i)})
 		}
 	}
 	health := v.told.healthOf(v.r.Context(), v.store, v.now())
-	n.Health, n.Says = health.word, n.sum(len(held), oldest)+v.hang(stats.Long)+" "+health.sentence(&stats)
+	n.Health, n.Says = health.word, n.sum(all.oldest)+hang+" "+health.sentence(&stats)
 	return v.show(http.StatusOK, "now", "Now", n, n.Now)
 }
 
@@ -111,31 +119,44 @@ func (v *visit) list(ctx context.Context, pages inspect.Pager, q store.Query) (f
 
 // add puts a record into its group.
 func (n *now) add(i idempotency.RecordInfo, since moment) {
-	since.At = since.At.Truncate(time.Minute)
-	shown := shownRecord{inspect.RecordOf(i), since}
+	name := groupOf(since.At, i.Route, 0)
+	since.At = name.minute
+	shown, held := shownRecord{inspect.RecordOf(i), since}, 0
+	if i.State == store.Held {
+		held = 1
+	}
 	for g := range n.Groups {
 		if n.Groups[g].Route == i.Route && n.Groups[g].Since.At.Equal(since.At) {
 			n.Groups[g].Records = append(n.Groups[g].Records, shown)
+			n.Groups[g].Count += held
 			return
 		}
 	}
-	n.Groups = append(n.Groups, group{i.Route, since, []shownRecord{shown}})
+	n.Groups = append(n.Groups, group{Route: i.Route, Since: since, Records: []shownRecord{shown}, Count: held})
+}
+
+// count says how many are held in all, and in each group of the page. What is on the page counts in any case.
+func (n *now) count(all *survey) {
+	n.Held, n.More = max(all.held, len(n.Records)), !all.whole
+	for i := range n.Groups {
+		g := &n.Groups[i]
+		g.Count, g.More = max(all.of[groupName{g.Route, g.Since.At}], g.Count), n.More
+		n.Now.Groups = append(n.Now.Groups, inspect.Alike{Route: g.Route, Minute: g.Since.Machine(), Keys: g.Count})
+	}
 }
 
 // sum says in a sentence what waits.
-func (n *now) sum(held int, oldest time.Duration) string {
-	of, more := "", ""
+func (n *now) sum(oldest time.Duration) string {
+	of, more, held := "", "", n.Held
 	if n.Route != "" {
 		of = " of " + n.Route
 	}
-	if n.Next != "" {
+	if n.More {
 		more = " or more"
 	}
 	switch {
-	case n.Later:
-		return fmt.Sprintf("%d%s further requests%s wait for a decision.", held, more, of)
-	case held == 0 && n.Next != "":
-		return "This page has nothing that waits for a decision; the next one may."
+	case held == 0 && n.More:
+		return "Nothing was found that waits for a decision, in the part of the index that was read; the next page may have something."
 	case held == 0:
 		return fmt.Sprintf("No request%s waits for a decision.", of)
 	case held == 1 && more == "":

@@ -32,9 +32,14 @@ func TestProgramsJSON(t *testing.T) {
 	s := filled(t)
 	b := s.as(ada).json()
 	i := s.look("payout-1")
+	running, end := make(chan bool), make(chan bool)
+	t.Cleanup(func() { close(end) })
+	go s.post("POST /transfers", "slow", func(http.ResponseWriter, *http.Request) { close(running); <-end }, hold)
+	<-running
 	for name, got := range map[string]*httptest.ResponseRecorder{
+		"running":        b.get("/running"),
 		"list-held":      b.get("/list?holding=1&state=held&route=POST+/orders"),
-		"list-none":      b.get("/list?state=claimed"),
+		"list-none":      b.get("/list?state=claimed&route=none"),
 		"counts":         b.get("/counts"),
 		"now-limit":      b.get("/?limit=1"),
 		"rehearsal":      b.rehearse(i, "final", "status", "201", "body", `{"id":7}`, "header", "Content-Type: application/json"),
@@ -42,7 +47,7 @@ func TestProgramsJSON(t *testing.T) {
 	} {
 		requireGolden(t, name, got.Body.String())
 	}
-	for _, wrong := range []string{"/list?state=lapsed", "/list?limit=0", "/?limit=many", "/list?cursor=nonsense", "/counts?cursor=nonsense"} {
+	for _, wrong := range []string{"/list?state=lapsed", "/list?limit=0", "/?limit=many", "/list?cursor=nonsense", "/running?limit=0", "/running?cursor=nonsense", "/counts?cursor=nonsense"} {
 		require.Equal(t, http.StatusBadRequest, b.get(wrong).Code, wrong)
 	}
 	var page inspect.Now
@@ -52,7 +57,7 @@ func TestProgramsJSON(t *testing.T) {
 	require.NoError(t, json.Unmarshal(b.get("/?limit=1000000").Body.Bytes(), &page))
 	require.Len(t, page.Records, mostLooked)
 	require.NotEmpty(t, page.Next)
-	for _, target := range []string{"/list", "/counts"} {
+	for _, target := range []string{"/list", "/counts", "/running"} {
 		require.Equal(t, http.StatusNotAcceptable, s.as(ada).get(target).Code)
 	}
 	require.Equal(t, http.StatusNotAcceptable, s.as(ada).rehearse(i, "resume").Code)
@@ -73,7 +78,7 @@ func TestRehearsalChangesNothing(t *testing.T) {
 		j.Attempt++
 		require.Equal(t, http.StatusConflict, s.as(ada).json().rehearse(j, word, "status", "200").Code)
 	}
-	group := s.together("resume", []string{"payout-1", "payout-2"})
+	group := s.ofOneMinute().together(payouts, "resume")
 	group.Set("rehearse", group.Get("decision"))
 	group.Del("decision")
 	require.Equal(t, http.StatusUnprocessableEntity, s.as(ada).json().do(http.MethodPost, "/group", group).Code)

@@ -57,19 +57,25 @@ func (v *visit) ruling(name string) (*inspect.Ruling, error) {
 	if err != nil {
 		return nil, notFound(err.Error() + ".")
 	}
-	r := &inspect.Ruling{Guard: v.guard, NotDone: "tick it"}
+	var i idempotency.RecordInfo
+	if v.GuardOf != nil {
+		if i, err = inspect.Look(v.r.Context(), v.guard, key); err != nil {
+			return nil, err
+		}
+	}
+	return v.rulingOf(i.Route, key)
+}
+
+// rulingOf looks into a record of a route.
+func (v *visit) rulingOf(route string, key idempotency.Key) (*inspect.Ruling, error) {
+	r := &inspect.Ruling{Guard: v.guardOf(route), NotDone: "tick it"}
 	if v.wantsJSON() {
 		r.NotDone = inspect.NotDone
 	}
-	if v.GuardOf != nil {
-		i, err := inspect.Look(v.r.Context(), v.guard, key)
-		if err != nil {
-			return nil, err
-		}
-		if r.Guard = v.guardOf(i.Route); v.GuardOf(i.Route) == nil {
-			r.Unfit = "this console has no guard for the route, and does not know how it records: Options.GuardOf returns nil for it"
-		}
-	} else if inspect.SealsElsewhere(v.guard) {
+	switch {
+	case v.GuardOf != nil && v.GuardOf(route) == nil:
+		r.Unfit = "this console has no guard for the route, and does not know how it records: Options.GuardOf returns nil for it"
+	case v.GuardOf == nil && inspect.SealsElsewhere(v.guard):
 		r.Unfit = "a guard of this service seals what it records, and this console does not know whether that of the route does: give it Options.GuardOf"
 	}
 	r.TTL = inspect.TTLOf(r.Guard)

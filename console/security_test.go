@@ -142,7 +142,7 @@ func TestRedact(t *testing.T) {
 // A form of another site does nothing, whatever the browser says of it.
 func TestForeignForms(t *testing.T) {
 	s := filled(t)
-	i := s.look("payout-1")
+	i, group := s.look("payout-1"), s.ofOneMinute().together(payouts, "resume")
 	for _, fields := range [][2]string{
 		{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://evil.example"}, {"Origin", "null"},
 	} {
@@ -151,7 +151,7 @@ func TestForeignForms(t *testing.T) {
 			r.Header.Del("Sec-Fetch-Site")
 			r.Header.Set(fields[0], fields[1])
 		}
-		for _, got := range []*httptest.ResponseRecorder{b.decide(i, "forget"), b.decide(i, "resume"), b.do(http.MethodPost, "/group", s.together("resume", []string{"payout-1"})), b.find("key", "a"), b.find("q", "a"), b.erase("tenant", "alice")} {
+		for _, got := range []*httptest.ResponseRecorder{b.decide(i, "forget"), b.decide(i, "resume"), b.do(http.MethodPost, "/group", group), b.find("key", "a"), b.find("q", "a"), b.erase("tenant", "alice")} {
 			require.Equal(t, http.StatusForbidden, got.Code)
 		}
 	}

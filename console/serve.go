@@ -54,6 +54,7 @@ var screens = map[string]screen{
 	"store":     {get: (*visit).showStore},
 	"list":      {get: (*visit).showList},
 	"counts":    {get: (*visit).showCounts},
+	"running":   {get: (*visit).showRunning},
 	"group":     {get: (*visit).showGroup, post: (*visit).decideGroup},
 	"records":   {get: (*visit).showRecord, post: (*visit).decide},
 	"style.css": {get: (*visit).asset},

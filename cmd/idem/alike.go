@@ -20,7 +20,7 @@ func (a *app) minute(age int64) time.Time {
 func (a *app) alike(ctx context.Context, d desk, of inspect.Record) (found []inspect.Listed, err error) {
 	since := a.minute(of.Age)
 	err = walk(ctx, d, store.Query{Holding: true, States: []store.State{store.Held}, Label: of.Route}, func(r inspect.Listed) {
-		if r.Route == of.Route && a.minute(r.Age).Equal(since) {
+		if r.Attempt > 0 && r.Route == of.Route && a.minute(r.Age).Equal(since) {
 			found = append(found, r)
 		}
 	})
@@ -32,6 +32,9 @@ func (a *app) alike(ctx context.Context, d desk, of inspect.Record) (found []ins
 func (a *app) decideAlike(ctx context.Context, d desk, now inspect.Record, o inspect.Order, expect int) error {
 	if o.Seen.String() != now.Seen {
 		return undecided(o.Told(), now.State, inspect.ChangedFrom(o.Seen, now.Seen))
+	}
+	if now.State != store.Held.String() { // nor is it among those that would be decided
+		return undecided(o.Told(), now.State, fmt.Errorf("--expect is about keys that are held, and %s is %s. Nothing was changed", o.Record, now.State))
 	}
 	found, err := a.alike(ctx, d, now)
 	if err != nil {

@@ -34,6 +34,7 @@ func TestResolveAlike(t *testing.T) {
 			s.post("POST /payouts", "payout-1", afterStep("ledger"), hold)
 			s.post("POST /payouts", "payout-2", broken, hold)
 			s.post("POST /payouts", "payout-3", broken, hold)
+			s.post("POST /payouts", "payout-4", created, hold)
 			about := func(word string, more ...string) result {
 				args := append([]string{"resolve", "name:payout-2", word, "--seen", "seen:payout-2", "--reason", "the bank was away", "--actor", "ada"}, more...)
 				return p.midMinute(t, s.named(args)...)
@@ -53,6 +54,9 @@ func TestResolveAlike(t *testing.T) {
 				require.True(t, strings.HasPrefix(s.seen(key), "held/1/"))
 			}
 
+			require.Equal(t, inspect.ExitError, p.midMinute(t, s.named([]string{"resolve", "name:payout-4", "resume", "--seen", "seen:payout-4", "--reason", "x", "--expect", "3"})...).code,
+				"what is not held is not among them")
+
 			got = about("not-executed", "--expect", "3")
 			require.Equal(t, inspect.ExitError, got.code, got.err)
 			require.Contains(t, got.out, "Left alone: "+s.name("payout-1"))
@@ -62,6 +66,30 @@ func TestResolveAlike(t *testing.T) {
 			}
 			require.Equal(t, http.StatusCreated, s.post("POST /payouts", "payout-3", created, hold).Code)
 		})
+	}
+}
+
+// All that one cause may have is forgotten at once, and nothing else.
+func TestForgetAlike(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"sqlite", "server"} {
+		p := places[name](t)
+		s := serve(t, p.records)
+		for _, key := range []string{"payout-1", "payout-2"} {
+			s.post("POST /payouts", key, afterStep("ledger"), hold)
+		}
+		s.post("POST /payouts", "payout-3", created, hold)
+		forget := func(key string, more ...string) result {
+			return p.midMinute(t, s.named(append([]string{"forget", "name:" + key, "--seen", "seen:" + key, "--reason", "a test", "--actor", "ada"}, more...))...)
+		}
+		forget("payout-1", "--expect", "3").exits(t, inspect.ExitChanged)
+		got := forget("payout-3", "--expect", "2").exits(t, inspect.ExitError)
+		require.Contains(t, got.err, "--expect is about keys that are held, and "+s.name("payout-3")+" is completed. Nothing was changed")
+		require.Contains(t, forget("payout-1", "--expect", "2", "--dry-run").exits(t, inspect.ExitOK).out, "Dry run")
+		require.Equal(t, "held", s.look("payout-2").State.String())
+		forget("payout-1", "--expect", "2").exits(t, inspect.ExitOK)
+		require.Equal(t, http.StatusCreated, s.post("POST /payouts", "payout-2", created, hold).Code)
+		require.Equal(t, "completed", s.look("payout-3").State.String())
 	}
 }
 

@@ -52,6 +52,15 @@ func (s *source) Held(ctx context.Context, q store.Query) (found []inspect.Recor
 	return recordsOf(infos), next, err
 }
 
+func (s *source) Running(ctx context.Context, q store.Query) ([]inspect.Record, string, error) {
+	g, err := guard(s.records)
+	if err != nil {
+		return nil, "", err
+	}
+	infos, next, err := inspect.LookPage(ctx, timely{s.records}.List, func(string) *idempotency.Guard { return g }, q)
+	return inspect.RunsOf(infos), next, err
+}
+
 func recordsOf(infos []idempotency.RecordInfo) (all []inspect.Record) {
 	for _, i := range infos {
 		all = append(all, inspect.RecordOf(i))

@@ -13,6 +13,8 @@ import (
 type desk interface {
 	// Held returns the next held records, and where to go on.
 	Held(ctx context.Context, q store.Query) ([]inspect.Record, string, error)
+	// Running returns the next runs in flight on routes that hold, of all processes, and where to go on.
+	Running(ctx context.Context, q store.Query) ([]inspect.Record, string, error)
 	// Listing returns the next records of a query, as the store lists them.
 	Listing(ctx context.Context, q store.Query) (inspect.List, error)
 	// Count counts all records.

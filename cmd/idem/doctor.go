@@ -37,6 +37,8 @@ type doctor struct {
 	list    *listing
 	failed  int
 	timeout time.Duration
+	// longest is how long a run may last.
+	longest time.Duration
 	// replicas is how many the service waits for in Redis, and account whose rights are looked at, in Redis or PostgreSQL.
 	replicas int
 	account  string
@@ -49,6 +51,7 @@ func (a *app) doctor() *cobra.Command {
 		Short: "Check the store for what would make it forget, refuse or lag",
 	}
 	cmd.Flags().DurationVar(&d.timeout, "timeout", 500*time.Millisecond, "how long the service waits for a reply, as ReadTimeout of its client says")
+	cmd.Flags().DurationVar(&d.longest, "longest-run", 10*time.Minute, "how long a run may last on routes that hold, as the threshold of the alert IdempotencyRunHangs")
 	cmd.Flags().IntVar(&d.replicas, "replicas", 0, "Redis: how many replicas the service waits for (WithReplicas)")
 	cmd.Flags().StringVar(&d.account, "account", "", "the account of the service in Redis, or its role in PostgreSQL; without it, that of this command")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

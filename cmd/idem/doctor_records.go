@@ -15,12 +15,8 @@ import (
 
 // This file looks at records: whether they can be read, whether runs last, and whose they are.
 
-const (
-	// mostRead is how many records the doctor reads.
-	mostRead = 200
-	// runLong is how long a run may last: as the alert IdempotencyRunHangs says.
-	runLong = 10 * time.Minute
-)
+// mostRead is how many records the doctor reads.
+const mostRead = 200
 
 // readable reads some records.
 func (d *doctor) readable(ctx context.Context, names []string) error {
@@ -82,7 +78,7 @@ func (d *doctor) runs(ctx context.Context) error {
 	if lasts > 0 {
 		found += ", the oldest for " + inspect.Span(lasts)
 	}
-	d.say("runs", worse(lasts, runLong, time.Duration(1<<63-1)), found, "idem why "+oldest+": it may hang, and needs a deadline for what it waits for")
+	d.say("runs", worse(lasts, d.longest, time.Duration(1<<63-1)), found, "idem why "+oldest+": it may hang, and needs a deadline for what it waits for")
 	return nil
 }
 

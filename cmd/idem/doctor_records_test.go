@@ -38,6 +38,10 @@ func TestDoctorSeesARunThatLasts(t *testing.T) {
 				s.post("POST /payouts", "lasts", func(http.ResponseWriter, *http.Request) { close(running); <-end }, hold)
 				close(done)
 			}()
+			defer func() {
+				close(end)
+				<-done
+			}()
 			<-running
 			for later, want := range map[time.Duration]string{0: ok, 20 * time.Minute: warn} {
 				d := newDoctor(t, p, later)
@@ -46,8 +50,11 @@ func TestDoctorSeesARunThatLasts(t *testing.T) {
 				require.Equal(t, want, got.Result, got.Found)
 				require.Contains(t, got.Found, "1 in flight on routes that hold, the oldest for ")
 			}
-			close(end)
-			<-done
+			if name == "sqlite" {
+				for flag, want := range map[string]string{"--longest-run=1h": ok, "--longest-run=1ns": warn} {
+					require.Equal(t, want, checks(t, inspect.ExitOK, append(p.flags, flag)...)["runs"].Result)
+				}
+			}
 		})
 	}
 }
@@ -205,6 +212,7 @@ func (d *planted) checks(t *testing.T) map[string]check {
 func newDoctor(t *testing.T, p place, later time.Duration) *planted {
 	t.Helper()
 	d := &planted{}
+	d.longest = 10 * time.Minute
 	d.app = &app{out: &d.out, format: asJSON, now: func() time.Time { return time.Now().Add(later) }}
 	d.list, d.source = d.app.list(), &source{records: p.records}
 	return d

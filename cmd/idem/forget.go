@@ -15,12 +15,7 @@ func (a *app) forget() *cobra.Command {
 	a.decisionFlags(v, cmd)
 	a.target.tombstoneFlag(cmd.Flags())
 	cmd.RunE = a.on(func(ctx context.Context, d desk, args []string) error {
-		now, o, err := v.about(ctx, d, args[0], "forget")
-		if err != nil {
-			return err
-		}
-		_, err = a.decide(ctx, d, o, now.State)
-		return err
+		return a.decideBy(ctx, cmd, d, v, args[0], "forget")
 	})
 	return cmd
 }

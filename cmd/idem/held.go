@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -31,7 +30,7 @@ func (a *app) held() *cobra.Command {
 	cmd.Flags().StringVar(&q.Cursor, "cursor", "", "where to go on")
 	cmd.RunE = a.on(func(ctx context.Context, d desk, _ []string) error {
 		some := q.Cursor != ""
-		err := a.listPages(q.Limit, q.Cursor, func(limit int, cursor string) ([]inspect.Record, string, error) {
+		err := a.listPages(inRecords, q.Limit, q.Cursor, func(limit int, cursor string) ([]inspect.Record, string, error) {
 			q.Limit, q.Cursor = limit, cursor
 			found, next, err := d.Held(ctx, q)
 			some = some || len(found) > 0
@@ -43,34 +42,4 @@ func (a *app) held() *cobra.Command {
 		return err
 	})
 	return cmd
-}
-
-// listPages shows as many records as limit says, of pages that next returns, and a remark on them, or on that there are none.
-func (a *app) listPages(limit int, cursor string, next func(limit int, cursor string) ([]inspect.Record, string, error), none, remark string) error {
-	if limit < 1 {
-		return usage("--limit is %d, and must be at least 1", limit)
-	}
-	list, left := a.list(recordHead...), limit
-	for more := true; more && left > 0; more = cursor != "" {
-		found, to, err := next(left, cursor)
-		if err != nil {
-			return err
-		}
-		for _, r := range found {
-			list.add(r, cells(r)...)
-		}
-		left, cursor = left-len(found), to
-	}
-	switch {
-	case cursor != "" && a.format == asJSON:
-		list.add(goesOn{"next", cursor})
-		list.end("")
-	case cursor != "":
-		list.end(fmt.Sprintf("There may be more: --cursor %s", plain(cursor)))
-	case left == limit:
-		list.end(none)
-	default:
-		list.end(remark)
-	}
-	return nil
 }

@@ -9,6 +9,9 @@ import (
 
 var recordHead = []string{"RECORD", "ROUTE", "STATE", "CAUSE", "ATTEMPT", "AGE", "RECORDED", "IN DOUBT", "ENDS"}
 
+// inRecords shows records of any state.
+var inRecords = layout{recordHead, cells}
+
 // cells are the row of a record under recordHead.
 func cells(r inspect.Record) []string {
 	ends := "never"

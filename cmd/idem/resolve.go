@@ -18,6 +18,7 @@ type verdict struct {
 	idempotency.Resolution
 	seen   string
 	dryRun bool
+	expect int // so many keys are decided about
 }
 
 // decisionFlags adds what both commands take.
@@ -26,7 +27,21 @@ func (a *app) decisionFlags(v *verdict, cmd *cobra.Command) {
 	a.target.actorFlag(cmd.Flags(), a.env)
 	cmd.Flags().StringVar(&v.seen, "seen", "", "what idem why has shown as seen: the decision is about that and nothing newer")
 	cmd.Flags().BoolVar(&v.dryRun, "dry-run", false, "say what would happen, and change nothing")
+	cmd.Flags().IntVar(&v.expect, "expect", 0, "decide about all keys that were held on the route and in the minute of RECORD, if they are so many")
 	_ = cmd.MarkFlagRequired("reason")
+}
+
+// decideBy makes the decision that the flags of a command say, about one record or all that are like it.
+func (a *app) decideBy(ctx context.Context, cmd *cobra.Command, d desk, v *verdict, arg, word string) error {
+	now, o, err := v.about(ctx, d, arg, word)
+	if err != nil {
+		return err
+	}
+	if cmd.Flags().Changed("expect") {
+		return a.decideAlike(ctx, d, now, o, v.expect)
+	}
+	_, err = a.decide(ctx, d, o, now.State)
+	return err
 }
 
 // about looks at a record, and returns what is there and what is to be decided about it, still without an answer.
@@ -82,21 +97,12 @@ func (a *app) resolve() *cobra.Command {
 	given.flags(cmd)
 	a.target.unsealedFlag(cmd.Flags())
 	cmd.Flags().StringArrayVar(&v.NotDone, "not-done", nil, "a step in doubt that has not happened, and cannot happen any more")
-	expect := cmd.Flags().Int("expect", 0, "decide about all keys that were held on the route and in the minute of RECORD, if they are so many")
 	a.target.ttlFlag(cmd.Flags())
 	cmd.RunE = a.on(func(ctx context.Context, d desk, args []string) error {
 		if err := given.to(&v.Resolution, args[1], a.in); err != nil {
 			return err
 		}
-		now, o, err := v.about(ctx, d, args[0], args[1])
-		if err != nil {
-			return err
-		}
-		if cmd.Flags().Changed("expect") {
-			return a.decideAlike(ctx, d, now, o, *expect)
-		}
-		_, err = a.decide(ctx, d, o, now.State)
-		return err
+		return a.decideBy(ctx, cmd, d, v, args[0], args[1])
 	})
 	return cmd
 }

@@ -82,6 +82,6 @@ file or database is not there.`,
 	}
 	root.PersistentFlags().StringVarP(&a.format, "output", "o", asTable, "table for people, or json: one object a line")
 	a.target.flags(root.PersistentFlags())
-	root.AddCommand(a.held(), a.why(), a.find(), a.resolve(), a.forget(), a.erase(), a.stats(), a.watch(), a.doctor(), a.proxy(), a.conform())
+	root.AddCommand(a.held(), a.running(), a.why(), a.find(), a.resolve(), a.forget(), a.erase(), a.stats(), a.watch(), a.doctor(), a.proxy(), a.conform())
 	return root
 }

@@ -18,7 +18,7 @@ import (
 
 // objects are what a line of -o json and an answer of the console may be, by its type.
 var objects = map[string]any{
-	"now": inspect.Now{}, "group": inspect.Group{}, "decided": inspect.Decided{}, "answer": inspect.ShownAnswer{}, "word": inspect.Word{}, "store": inspect.Store{},
+	"now": inspect.Now{}, "runs": inspect.Runs{}, "group": inspect.Group{}, "decided": inspect.Decided{}, "answer": inspect.ShownAnswer{}, "word": inspect.Word{}, "store": inspect.Store{},
 	"record": inspect.Record{}, "next": goesOn{}, "why": inspect.Story{}, "decision": inspect.Decision{}, "list": inspect.List{}, "counts": inspect.Counts{}, "count": inspect.Count{}, "change": change{}, "erased": inspect.Erased{}, "found": inspect.Found{}, "check": check{}, "birth": inspect.Birth{}, "error": inspect.Failure{}, "conformance": report.Report{},
 }
 
@@ -43,7 +43,7 @@ func TestSchema(t *testing.T) {
 		open.AdditionalProperties = nil
 		whole.Defs[name] = open
 	}
-	for _, name := range []string{"record", "next", "why", "decision", "count", "change", "erased", "check", "birth", "error", "now", "group", "decided", "answer", "word", "store", "found", "list", "counts", "conformance"} {
+	for _, name := range []string{"record", "next", "why", "decision", "count", "change", "erased", "check", "birth", "error", "now", "runs", "group", "decided", "answer", "word", "store", "found", "list", "counts", "conformance"} {
 		whole.OneOf = append(whole.OneOf, &jsonschema.Schema{Ref: "#/$defs/" + name})
 	}
 	text, err := json.MarshalIndent(whole, "", "  ")

@@ -42,6 +42,16 @@ func LookPage(ctx context.Context, pages Pager, guardOf func(route string) *idem
 	return found, page.Next, nil
 }
 
+// RunsOf returns what is told of runs in flight, oldest first.
+func RunsOf(found []idempotency.RecordInfo) []Record {
+	slices.SortStableFunc(found, func(a, b idempotency.RecordInfo) int { return a.Started.Compare(b.Started) })
+	all := []Record{}
+	for _, i := range found {
+		all = append(all, RecordOf(i))
+	}
+	return all
+}
+
 // A Listed record is what a listing of the store tells of one.
 type Listed struct {
 	Record  string `json:"record"`

@@ -27,8 +27,25 @@ type Now struct {
 	Type    string   `json:"type"`
 	Says    string   `json:"says" jsonschema:"what waits and how the store does, in sentences"`
 	Health  string   `json:"health" jsonschema:"well, unwell or unknown: what the store says of itself"`
+	Held    int      `json:"held" jsonschema:"how many are held, or as many as could be counted in a second"`
+	More    bool     `json:"more" jsonschema:"there may be more held than that"`
+	Groups  []Alike  `json:"groups" jsonschema:"those of the records of the page"`
 	Records []Record `json:"records" jsonschema:"a page of those that are held, oldest first"`
 	Running []Record `json:"running" jsonschema:"the oldest runs in flight; only on the first page"`
+	Next    string   `json:"next,omitempty" jsonschema:"cursor of the next page"`
+}
+
+// An Alike is a group of held records that one cause may have: those of one route that were held in one minute.
+type Alike struct {
+	Route  string `json:"route"`
+	Minute string `json:"minute" jsonschema:"with route, what names the group"`
+	Keys   int    `json:"keys" jsonschema:"how many are held, or as many as were counted"`
+}
+
+// Runs are a page of the runs in flight on routes that hold, of all processes.
+type Runs struct {
+	Type    string   `json:"type"`
+	Records []Record `json:"records" jsonschema:"oldest first; none, of a page in which nothing fits"`
 	Next    string   `json:"next,omitempty" jsonschema:"cursor of the next page"`
 }
 
@@ -44,9 +61,11 @@ type Found struct {
 
 // A Group is several held records, and what each decision about them would do.
 type Group struct {
-	Type    string   `json:"type"`
-	Records []Record `json:"records" jsonschema:"those that are held"`
-	Options []Option `json:"decisions" jsonschema:"what each decision would do to them"`
+	Type string `json:"type"`
+	Alike
+	Seen    string   `json:"seen" jsonschema:"what a decision takes as seen: how many they are, and which"`
+	Records []Record `json:"records" jsonschema:"the oldest, 100 at most"`
+	Options []Option `json:"decisions" jsonschema:"what each decision would do to these"`
 }
 
 // An Option is a decision that can be made about a group.
@@ -62,9 +81,13 @@ type Decided struct {
 	Decision string     `json:"decision" jsonschema:"final, not-executed or resume"`
 	Settled  int        `json:"settled" jsonschema:"how many were decided"`
 	Left     int        `json:"left" jsonschema:"how many were left as they are"`
+	Rest     int        `json:"rest" jsonschema:"how many were not come to: send the form again with this count, seen and after"`
+	Stopped  string     `json:"stopped,omitempty" jsonschema:"why there is a rest"`
+	Seen     string     `json:"seen,omitempty" jsonschema:"what was seen of the rest"`
+	After    string     `json:"after,omitempty" jsonschema:"where the rest begins"`
 	Actor    string     `json:"actor"`
 	Reason   string     `json:"reason"`
-	Results  []Decision `json:"results" jsonschema:"what became of each; one that is not allowed was left"`
+	Results  []Decision `json:"results" jsonschema:"what became of the first 100 that were decided, and of the first 1,000 that were left, which are not allowed"`
 }
 
 // A ShownAnswer is a recorded answer.

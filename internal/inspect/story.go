@@ -87,8 +87,11 @@ func (e Event) attempt() int {
 func happened(i idempotency.RecordInfo) string {
 	switch StateOf(i) {
 	case "claimed":
-		return fmt.Sprintf("Attempt %d is running. Its lease lasts for another %s, and its process renews it. Retries get 409 in-flight, or wait. There is nothing to decide.",
-			i.Attempt, Span(i.Lease))
+		says := fmt.Sprintf("Attempt %d is running", i.Attempt)
+		if !i.Started.IsZero() {
+			says = fmt.Sprintf("Attempt %d has been running for %s", i.Attempt, Span(max(0, time.Since(i.Started))))
+		}
+		return says + fmt.Sprintf(". Its lease lasts for another %s, and its process renews it. Retries get 409 in-flight, or wait. There is nothing to decide.", Span(i.Lease))
 	case "lapsed":
 		return fmt.Sprintf("The lease of attempt %d has ended: its process has died, stands still, or cannot reach the store. "+
 			"The next request runs as attempt %d, unless its route says Hold: then the key is held. There is nothing to decide.", i.Attempt, i.Attempt+1)

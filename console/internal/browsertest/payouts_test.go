@@ -53,3 +53,32 @@ func TestFivePayouts(t *testing.T) {
 		require.Contains(t, complaint, "409", "only what has changed is an error")
 	}
 }
+
+// All 130 keys of an outage are decided by one form, which the third page leads to as well.
+func TestGroupOfAnOutage(t *testing.T) {
+	s := serve(t)
+	for n := range 130 {
+		s.post("POST /transfers", "transfer-"+strconv.Itoa(n), func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
+	}
+	b := browse(t)
+	run(b, chromedp.Navigate(s.address+"?route=POST+/transfers"))
+	run(b, chromedp.Click(".pages a"))
+	run(b, chromedp.Click(".pages a:last-child"))
+	b.requireReadable("now-last-page")
+	last := run(b, chromedp.Text("main"))
+	run(b, chromedp.Click("article:last-of-type footer a"))
+	run(b, chromedp.WaitVisible("#count"))
+	b.requireReadable("several-of-many")
+	shown := run(b, chromedp.Text("main"))
+	b.write("#reason", "the bank was down, and has none of them")
+	b.write("#count", "130")
+	b.press(`button[value="not-executed"]`)
+	done := run(b, chromedp.Text("main"))
+	b.requireReadable("decided-many")
+	require.Contains(t, last, "130 keys, held")
+	require.Contains(t, last, "30 on this page")
+	require.Contains(t, shown, "The oldest 100 are shown")
+	require.Contains(t, done, "130 keys were decided.")
+	require.Equal(t, "released", s.look("transfer-0").State.String())
+	require.Equal(t, "released", s.look("transfer-129").State.String())
+}

@@ -199,8 +199,32 @@ func TestWalk(t *testing.T) {
 	require.Contains(t, done, "the bank has nothing", "the reason was still in the form")
 	require.Contains(t, left, "3 requests wait for a decision")
 	require.Equal(t, "released", s.look("charge-1").State.String())
+
+	// One of three payouts is settled meanwhile and held again, so that all are looked at again, and decided together.
+	run(b, chromedp.Click("article footer a"))
+	run(b, chromedp.WaitVisible("#count"))
+	b.requireReadable("several")
+	settled := s.look("payout-2")
+	require.NoError(t, s.guard.Resolve(t.Context(), idempotency.Key{Record: settled.Record}, settled.Seen(), idempotency.Resolution{Outcome: idempotency.Resume}))
+	s.post("POST /payouts", "payout-2", breaks())
+	run(b, chromedp.Click("#reason"))
+	run(b, chromedp.KeyEvent("the bank was down, and has none of them"))
+	run(b, chromedp.Click("#count"))
+	run(b, chromedp.KeyEvent("3"))
+	run(b, chromedp.Click(`button[value="resume"]`))
+	changed := run(b, chromedp.Text(`[role="alert"]`))
+	b.requireReadable("several-changed")
+	require.Equal(t, "held", s.look("payout-3").State.String())
+	run(b, chromedp.Click(`button[value="resume"]`))
+	run(b, chromedp.WaitVisible(`[role="status"]`))
+	together := run(b, chromedp.Text("main"))
+	b.requireReadable("decided")
+	require.Contains(t, changed, "Changed meanwhile, and nothing was decided.")
+	require.Contains(t, together, "3 keys were decided.")
+	require.Equal(t, "released", s.look("payout-2").State.String())
+	require.Equal(t, "released", s.look("payout-3").State.String())
 	for _, complaint := range b.complaints() {
-		require.Contains(t, complaint, "422", "only what was refused is an error")
+		require.Regexp(t, "422|409", complaint, "only what was refused is an error")
 	}
 }
 

@@ -36,6 +36,17 @@ func (c *Client) Held(ctx context.Context, q store.Query) ([]inspect.Record, str
 	return now.Records, now.Next, err
 }
 
+// Running returns the next runs in flight on routes that hold, of all processes, and where to go on.
+func (c *Client) Running(ctx context.Context, q store.Query) ([]inspect.Record, string, error) {
+	v := page(q.Limit, q.Cursor)
+	if q.Label != "" {
+		v.Set("route", q.Label)
+	}
+	var runs inspect.Runs
+	err := c.do(ctx, &call{path: "running", query: v}, "runs", &runs)
+	return runs.Records, runs.Next, err
+}
+
 // Listing returns the next records of a query, as the store lists them.
 func (c *Client) Listing(ctx context.Context, q store.Query) (l inspect.List, err error) {
 	v := page(q.Limit, q.Cursor)
