@@ -372,6 +372,6 @@ func TestGroupThatCannotBeCounted(t *testing.T) {
 type endlessList struct{}
 
 func (endlessList) List(ctx context.Context, _ store.Query) (store.Page, error) {
-	time.Sleep(time.Second)
+	time.Sleep(time.Second) // of the bubble
 	return store.Page{Next: "more"}, ctx.Err()
 }
