@@ -212,9 +212,7 @@ func TestShutdownEndsWaitsAndRefusesKeys(t *testing.T) {
 // What waits for the store to come back is bounded by bytes: beyond, it is recorded that
 // a request ran, without its answer.
 func TestPendingAnswersAreBoundedByBytes(t *testing.T) {
-	if race.Enabled {
-		t.Skip("ten requests of 8 MiB, one after the other: there is nothing to detect")
-	}
+	race.SkipSequence(t)
 	synctest.Test(t, func(t *testing.T) {
 		const size, fit = 8 << 20, 7 // of 64 MiB: the eighth has a header as well
 		body := strings.Repeat("x", size)
