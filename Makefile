@@ -94,7 +94,7 @@ newest: ## Test the modules for frameworks with the newest frameworks; needs net
 	scripts/newest.sh
 
 .PHONY: platforms
-platforms: ## Vet the root module for windows/386, and for macOS and FreeBSD what asks for the platform; test stored forms on linux/386
+platforms: ## Type-check the root module for windows/386, macOS and FreeBSD; test stored forms on linux/386
 	scripts/check-platforms.sh
 
 .PHONY: versions

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fuzzes every fuzz target of every module, two beside each other, each for 20 s.
 #   fuzz.sh [seconds [least]]
-# A target stops earlier when it has found fewer new inputs than least in two seconds; by default it never
+# A target stops earlier when it has found fewer new inputs than least in a second; by default it never
 # does. The Go cache keeps what earlier runs have found. The script prints a failing input and writes it below
 # the package's testdata/fuzz. Commit it.
 set -euo pipefail
@@ -32,7 +32,7 @@ fuzz() {
 	# First it tries what is known. Then it says only every three seconds what is new, but writes it at once.
 	while kill -0 "$pid" 2>/dev/null && ! grep -qs 'now fuzzing' "$log"; do sleep 0.1; done
 	now=$(inputs "$found/$2")
-	while before=$now && sleep 2 && kill -0 "$pid" 2>/dev/null; do
+	while before=$now && sleep 1 && kill -0 "$pid" 2>/dev/null; do
 		now=$(inputs "$found/$2")
 		if [ $((now - before)) -lt "$least" ]; then
 			kill -INT "$pid" 2>/dev/null || true
@@ -54,9 +54,9 @@ export -f fuzz inputs
 while read -r dir; do
 	# Other than with -fuzz, only our packages count what was reached, and what reads requests before them: all
 	# others need not be compiled again.
-	count=(-gcflags='example.com/idempotency/...=-d=libfuzzer')
+	count=(-gcflags='example.com/idempotency/...=-d=libfuzzer -dwarf=false')
 	[ "$dir" != ./internal/wiretest ] || count+=(-gcflags='net/http=-d=libfuzzer' -gcflags='net/textproto=-d=libfuzzer')
-	go test -c "${count[@]}" -o "$out/${dir//\//_}.test" "$dir"
+	go test -c -ldflags='-s -w' "${count[@]}" -o "$out/${dir//\//_}.test" "$dir"
 	go list "$dir" >"$out/${dir//\//_}.package"
 done < <(cut -d ' ' -f 1 <<<"$targets" | sort -u)
 xargs -n 2 -P 2 "$BASH" -c 'fuzz "$@"' fuzz <<<"$targets"

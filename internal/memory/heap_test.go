@@ -134,6 +134,7 @@ func TestMemoryStoreGivesBackItsRoom(t *testing.T) {
 // Not parallel: it measures the heap of the process. Answers that are kept for long lie among many
 // that are not, and keep little memory but their own.
 func TestMemoryStoreIsNotPinnedByLongTTLs(t *testing.T) {
+	race.SkipSequence(t)
 	synctest.Test(t, func(t *testing.T) {
 		const n, size, every = 20_000, 4 << 10, 20
 		keys := guardtest.MemoryKeys(n)

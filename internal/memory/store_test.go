@@ -20,6 +20,7 @@ import (
 
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/internal/memory"
+	"example.com/idempotency/internal/race"
 	"example.com/idempotency/store"
 )
 
@@ -120,6 +121,7 @@ func TestMemoryStoreFullOfExpiredTakesNewKeysAtOnce(t *testing.T) {
 // Nobody sweeps: the calls that come in remove what has expired, each of them a
 // little, so that none of them has to wait for the removal of all.
 func TestMemoryStoreRemovesExpiredInPassing(t *testing.T) {
+	race.SkipSequence(t)
 	synctest.Test(t, func(t *testing.T) {
 		const n = 50_000
 		s := memory.New(memory.Config{})
@@ -140,6 +142,7 @@ func TestMemoryStoreRemovesExpiredInPassing(t *testing.T) {
 // What has expired also goes when all calls are for one key: they are all in one part of the store, and
 // the records are in the others.
 func TestMemoryStoreRemovesExpiredWhileOneKeyIsBusy(t *testing.T) {
+	race.SkipSequence(t)
 	synctest.Test(t, func(t *testing.T) {
 		const n = 50_000
 		s := memory.New(memory.Config{})

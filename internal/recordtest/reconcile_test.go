@@ -17,6 +17,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/internal/race"
 	"example.com/idempotency/store"
 )
 
@@ -402,6 +403,7 @@ func TestResolverMeetsAForgottenKey(t *testing.T) {
 // After an outage more may be held than a process remembers to have reported. They are not all
 // reported again with each tick.
 func TestReconcileReportsManyOnce(t *testing.T) {
+	race.SkipSequence(t)
 	synctest.Test(t, func(t *testing.T) {
 		const n = 10_500
 		st := idempotency.NewMemoryStore()

@@ -13,12 +13,19 @@ import (
 	"example.com/idempotency/internal/giveup"
 )
 
+// A Client is as much of a client as stores need.
+type Client interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+	Pipeline() redis.Pipeliner
+	TxPipeline() redis.Pipeliner
+	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
+}
+
 // Obedient returns a client that sends its commands over the connections of client and through its
 // hooks, and reports whether it returns by the deadlines of contexts. It leaves client as it is.
 //
-// Of the result, use only Process, Pipeline, TxPipeline and Subscribe. The hooks see what the first
-// three send.
-func Obedient(client redis.UniversalClient) (_ redis.UniversalClient, obeys bool) {
+// The hooks see what all but Subscribe send.
+func Obedient(client redis.UniversalClient) (_ Client, obeys bool) {
 	switch c := client.(type) {
 	case *redis.Client:
 		o := c.Options()

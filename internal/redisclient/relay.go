@@ -10,8 +10,10 @@ import (
 
 // A relay sends commands through the hooks of a client, and then with a copy of the client, which
 // has no hooks. The client takes no part: its own commands are none of the relay's business.
+//
+// It embeds no client: the compiler would write its six hundred methods once more.
 type relay struct {
-	*redis.Client // the copy
+	same *redis.Client // the copy
 	// hooks has the hooks that the client had at the first call. A Conn is the only thing in
 	// go-redis that gets the hooks of a client and can be given another one. The connection that
 	// a Conn is made for, and because of which it must not be shared, is never fetched: the hook
@@ -37,6 +39,11 @@ func (r *relay) Pipeline() redis.Pipeliner { return pipeline{r.hooks().Pipeline(
 
 // TxPipeline is Pipeline for a transaction.
 func (r *relay) TxPipeline() redis.Pipeliner { return pipeline{r.hooks().TxPipeline()} }
+
+// Subscribe returns what hears the channels, on a connection of its own.
+func (r *relay) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
+	return r.same.Subscribe(ctx, channels...)
+}
 
 type pipeline struct{ redis.Pipeliner }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/idempotency/internal/giveup"
+	"example.com/idempotency/internal/redisclient"
 	"example.com/idempotency/internal/redisproto"
 	"example.com/idempotency/store"
 )
@@ -105,7 +106,7 @@ func checkReplica(ctx context.Context, replica *redis.Client) error {
 }
 
 // check returns all reasons why one server cannot be trusted.
-func (s *Store) check(ctx context.Context, master redis.UniversalClient) error {
+func (s *Store) check(ctx context.Context, master redisclient.Client) error {
 	server, err := info(ctx, master, "server")
 	if err != nil {
 		return s.server.failure(ctx, err)
@@ -200,7 +201,7 @@ func (s *Store) Forms() []store.Form {
 	return []store.Form{store.FormOf("record", redisproto.HeaderVersion)}
 }
 
-func info(ctx context.Context, master redis.UniversalClient, section string) (string, error) {
+func info(ctx context.Context, master redisclient.Client, section string) (string, error) {
 	cmd := redis.NewStringCmd(ctx, "info", section)
 	_ = master.Process(ctx, cmd)
 	return cmd.Result()

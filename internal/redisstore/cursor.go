@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"example.com/idempotency/internal/cursor"
+	"example.com/idempotency/internal/redisclient"
 	"example.com/idempotency/store"
 )
 
@@ -61,7 +62,7 @@ func parseCursor(text, mark string, masters int) (c position, err error) {
 }
 
 // cursorMark returns a word that is another one if the query or the masters are other ones.
-func (s *Store) cursorMark(q *store.Query, masters []redis.UniversalClient) string {
+func (s *Store) cursorMark(q *store.Query, masters []redisclient.Client) string {
 	h := fnv.New64a()
 	_, _ = fmt.Fprint(h, cursor.Query(q), " ", s.prefix)
 	if _, ok := s.server.client.(*redis.ClusterClient); ok {

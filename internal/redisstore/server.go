@@ -11,13 +11,14 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"example.com/idempotency/internal/redisclient"
 	"example.com/idempotency/internal/redisproto"
 )
 
 // A server is what keeps the records of a store: one server, a master found by Sentinel, or a
 // Cluster, and how many replicas have to confirm what is written there.
 type server struct {
-	client   redis.UniversalClient
+	client   redisclient.Client
 	replicas int
 	patience time.Duration // how long to wait for the replicas
 	reloaded atomic.Int64  // when the view of the cluster was last renewed, in Unix ms

@@ -17,6 +17,7 @@ import (
 	"example.com/idempotency"
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/guardtest"
+	"example.com/idempotency/internal/race"
 	"example.com/idempotency/problem"
 )
 
@@ -211,6 +212,7 @@ func TestShutdownEndsWaitsAndRefusesKeys(t *testing.T) {
 // What waits for the store to come back is bounded by bytes: beyond, it is recorded that
 // a request ran, without its answer.
 func TestPendingAnswersAreBoundedByBytes(t *testing.T) {
+	race.SkipSequence(t)
 	synctest.Test(t, func(t *testing.T) {
 		const size, fit = 8 << 20, 7 // of 64 MiB: the eighth has a header as well
 		body := strings.Repeat("x", size)

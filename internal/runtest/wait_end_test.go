@@ -147,7 +147,7 @@ func TestTakeoverThatIsGivenBackIsTakenOverOnce(t *testing.T) {
 
 		other := guardtest.NewProcess(t, shared, h)
 		for page, _ := shared.List(t.Context(), store.Query{}); page.Entries[0].Record.State != store.Released; page, _ = shared.List(t.Context(), store.Query{}) {
-			time.Sleep(time.Millisecond)
+			time.Sleep(20 * time.Millisecond)
 		}
 		faster := other.Start(t, guardtest.Call{Key: "k"})
 		guardtest.RequireProblem(t, <-next, http.StatusConflict, problem.InFlight)
