@@ -191,7 +191,7 @@ func (s *settlement) conclude(timeout time.Duration) (err error) {
 		}
 		return err
 	case rules.Held:
-		err = s.lease.hold(s.owner, timeout)
+		err = s.lease.hold(s.owner, nil, timeout)
 		if err == nil && s.detained != nil {
 			s.lease.ReportHeld(s.detained, event.CauseForgotten)
 		}
