@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.com/idempotency/event"
+	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/internal/engine/seal"
 )
 
@@ -158,7 +159,7 @@ func WithDerivation(namespace string, secret []byte) Option {
 	if secret != nil {
 		secret = append([]byte{}, secret...)
 	}
-	return optionFunc(func(s *settings) { s.rules.Derivation.Namespace, s.rules.Derivation.Secret = namespace, secret })
+	return optionFunc(func(s *settings) { s.rules.Derivation = intent.NewDerivation(namespace, secret) })
 }
 
 // WithResolver sets a function that finds out what became of a run whose outcome is
