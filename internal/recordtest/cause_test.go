@@ -20,7 +20,9 @@ import (
 // A run tells in its record why it has left its key held, and when. A decision, and the runs after it, change nothing of that.
 func TestRecordTellsWhyAndWhenItBecameHeld(t *testing.T) {
 	holds := idempotency.WithRecovery(idempotency.Hold)
-	answers := func(status int) http.HandlerFunc { return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) } }
+	answers := func(status int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }
+	}
 	for name, c := range map[string]struct {
 		run    http.HandlerFunc
 		opt    idempotency.Option
