@@ -94,19 +94,13 @@ func (i RecordInfo) DeriveKey(purpose string) string {
 // infoOf returns what was found of a key, for programs.
 func infoOf(f engine.Found) RecordInfo {
 	rec := &f.Record
-	last := note.Last(rec.Notes)
-	info := RecordInfo{
+	last, held := note.Last(rec.Notes), note.HeldFor(rec)
+	return RecordInfo{
 		Route: rec.Label, Started: last.Started, Trace: last.Trace, Runs: note.Runs(rec), Decisions: note.Decisions(rec), Steps: f.Recorded, InDoubt: f.InDoubt,
 		Key: Key(f.Key), Record: f.Key.Name(), State: rec.State, Attempt: rec.Attempt,
 		Lease: rec.Lease, Age: rec.Age, TTL: rec.TTL, Status: rec.Status, Size: rec.Size, owner: rec.Owner, intent: f.Intent,
+		ID: f.Intent.ID(), Cause: held.Cause, Held: held.At, Answered: held.Status,
 	}
-	if f.Intent != (intent.Intent{}) {
-		info.ID = f.Intent.ID()
-	}
-	if rec.State == store.Held {
-		info.Cause, info.Held, info.Answered = note.HeldFor(rec), last.Hold.At, last.Hold.Status
-	}
-	return info
 }
 
 // A Decision says who settles or forgets a key by hand, and why. Both are in the event and in the

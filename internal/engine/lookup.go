@@ -18,11 +18,15 @@ import (
 
 // Found says what was found of a key, of which rec is the record.
 func (e *Engine) Found(k intent.Key, rec store.Record) Found {
-	f := Found{Key: k, Record: rec, Steps: e.stepsOf(k, rec)}
-	if rules.Derived.Of(e.keying(k, &rec)) {
-		f.Intent = e.rules.Derivation.Of(k, rec.Fingerprint)
+	return Found{Key: k, Record: rec, Steps: e.stepsOf(k, rec), Intent: e.intentOf(k, &rec)}
+}
+
+// intentOf returns that of the last run of a record, and the zero Intent if it cannot be told.
+func (e *Engine) intentOf(k intent.Key, rec *store.Record) (i intent.Intent) {
+	if rules.Derived.Of(e.keying(k, rec)) {
+		i = e.rules.Derivation.Of(k, rec.Fingerprint)
 	}
-	return f
+	return i
 }
 
 // keying are the facts about what the last run of a record has derived, by the rules of e.
@@ -36,14 +40,6 @@ func (e *Engine) keying(k intent.Key, rec *store.Record) rules.Keying {
 	default:
 		return f | rules.DerivedOtherwise
 	}
-}
-
-// operationID returns the ID of the last run of a record, or nothing if it cannot be told.
-func (e *Engine) operationID(k intent.Key, rec *store.Record) string {
-	if !rules.Derived.Of(e.keying(k, rec)) {
-		return ""
-	}
-	return e.rules.Derivation.Of(k, rec.Fingerprint).ID()
 }
 
 // stepsOf returns the steps of a record, without those that are known not to have happened.
@@ -95,7 +91,7 @@ func (e *Engine) Answer(ctx context.Context, k intent.Key, actor string) (answer
 	if err == nil {
 		k = e.identify(ctx, k, rec)
 		e.access(ctx, k, rec.Label).Observe(event.Event{
-			Kind: event.AnswerRead, OperationID: e.operationID(k, &rec), Attempt: rec.Attempt, Actor: actor,
+			Kind: event.AnswerRead, OperationID: e.intentOf(k, &rec).ID(), Attempt: rec.Attempt, Actor: actor,
 			Status: a.Status, Size: int64(len(a.Body)), Age: rec.Age,
 		})
 	}

@@ -207,7 +207,7 @@ type heldRecord struct {
 // Observe reports an event of the record.
 func (h *heldRecord) Observe(e event.Event) {
 	if e.OperationID == "" {
-		e.OperationID = (&Engine{h.core, h.rules}).operationID(h.ID, &h.rec)
+		e.OperationID = (&Engine{h.core, h.rules}).intentOf(h.ID, &h.rec).ID()
 	}
 	h.Access.Observe(e)
 }

@@ -57,7 +57,7 @@ func (e *Engine) Resolve(ctx context.Context, k intent.Key, seen store.Seen, res
 	if err == nil {
 		k = e.identify(ctx, k, rec)
 		e.reportDecision(ctx, k, res.Decision, d.Name(), event.Event{
-			Kind: event.Resolved, OperationID: e.operationID(k, &rec), Route: rec.Label,
+			Kind: event.Resolved, OperationID: e.intentOf(k, &rec).ID(), Route: rec.Label,
 			Attempt: seen.Attempt, Outcome: res.Outcome, Age: rec.Age, Trace: note.Last(rec.Notes).Trace,
 			Steps: steps.Recorded, InDoubt: steps.InDoubt,
 		})

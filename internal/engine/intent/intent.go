@@ -76,8 +76,13 @@ func (d *Derivation) FindsLike(other *Derivation) bool {
 	return (d.Secret == nil) == (other.Secret == nil) && bytes.Equal(d.Secret, other.Secret)
 }
 
-// ID returns the name of the intent, in 32 hexadecimal digits.
-func (i Intent) ID() string { return i.digest("operation id", "") }
+// ID returns the name of the intent, in 32 hexadecimal digits. That of the zero Intent, which is none, is empty.
+func (i Intent) ID() string {
+	if i == (Intent{}) {
+		return ""
+	}
+	return i.digest("operation id", "")
+}
 
 // DeriveKey returns a key for a downstream service, in 32 hexadecimal digits.
 func (i Intent) DeriveKey(purpose string) string { return i.digest("derived key", purpose) }

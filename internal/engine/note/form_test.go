@@ -102,7 +102,7 @@ func TestARecordTellsWhyItWasHeld(t *testing.T) {
 		"not decided":           {store.Released, decided(notesOf(begunNote, begunNote), store.Completed, 1), "", event.CauseFound, []event.Cause{"", ""}},
 	} {
 		rec := store.Record{State: c.state, Attempt: len(c.causes), Notes: c.notes}
-		require.Equal(t, c.why, HeldFor(&rec), name)
+		require.Equal(t, c.why, HeldFor(&rec).Cause, name)
 		require.Equal(t, c.found, FoundFor(&rec), name)
 		var causes []event.Cause
 		for i, run := range Runs(&rec) {

@@ -134,13 +134,14 @@ func Read(b []byte) (n Note) {
 // Last returns the note of a record's last run.
 func Last(notes []byte) Note { return Read(history.Last(notes)) }
 
-// HeldFor returns why a record is held, as far as it tells.
-func HeldFor(rec *store.Record) event.Cause {
-	if rec.State != store.Held {
-		return ""
+// HeldFor returns why a record is held, as far as it tells. Of any other record it is the zero Hold.
+func HeldFor(rec *store.Record) (h Hold) {
+	if rec.State == store.Held {
+		n := Last(rec.Notes)
+		h = n.Hold
+		h.Cause = n.heldFor(true)
 	}
-	n := Last(rec.Notes)
-	return n.heldFor(true)
+	return h
 }
 
 // heldFor returns why a run has left its key held, if it has said so or held says that it has.
@@ -153,7 +154,7 @@ func (n *Note) heldFor(held bool) event.Cause {
 
 // FoundFor returns the cause that a process reports which has found a record held.
 func FoundFor(rec *store.Record) event.Cause {
-	if HeldFor(rec) == event.CauseLapsed {
+	if HeldFor(rec).Cause == event.CauseLapsed {
 		return event.CauseLapsed
 	}
 	return event.CauseFound
