@@ -135,7 +135,7 @@ func TestNobodyAsksUnderOtherKeysThanTheRunHad(t *testing.T) {
 		"taken away":         {secret, none, false, false},
 		"another namespace":  {secret, idempotency.WithDerivation("us", []byte("secret")), false, false},
 		"another secret":     {secret, idempotency.WithDerivation("eu", []byte("secrets")), false, false},
-		"of earlier version": {secret, none, true, true},
+		"of earlier version": {secret, idempotency.WithDerivation("us", nil), true, true},
 	} {
 		guardtest.Bubble(t, name, func(t *testing.T) {
 			mem := idempotency.NewMemoryStore()
