@@ -157,7 +157,7 @@ func (rt *route) answerFrom(rec *store.Record, r *http.Request, d *decision) {
 	case problem.KeyReused:
 		rt.tellDifference(rec, d)
 	case problem.OutcomeUnknown:
-		d.lease.ReportHeld(rec, event.CauseFound)
+		d.lease.ReportFound(rec)
 		d.goodFor = rec.TTL
 	case problem.InFlight:
 		d.goodFor = rt.set.goodFor(*rec)

@@ -108,6 +108,12 @@ var (
 	// goes on after the recorded steps.
 	ErrStepsRecorded = engine.ErrStepsRecorded
 
+	// ErrOtherKeys says that the last run of a held key had another [WithDerivation] than its route has now. So it had
+	// other derived keys, under which the route would neither find its effect nor be recognised if it repeated it:
+	// [Guard.Resolve] refuses a [Resume], and no function of [WithResolver] is asked. It is the error of an
+	// [event.StoreError] whose Op is resolve then.
+	ErrOtherKeys = engine.ErrOtherKeys
+
 	// ErrNotRecorded says that the effect of a step has happened but could not be recorded,
 	// because the store was unavailable or the run had lost its claim: [Step] wraps the reason too, and
 	// returns the value. The next attempt runs the step again, unless it is marked with

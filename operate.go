@@ -13,7 +13,7 @@ import (
 
 // Resolve settles a held key by hand, when it has been found out what became of its
 // run. seen is what was seen of the key, usually by [Guard.Lookup], when that was found out;
-// see [RecordInfo.Seen]. The guard must have the sealer, and should have the TTL, of the
+// see [RecordInfo.Seen]. The guard must have the sealer, and should have the TTL and [WithDerivation], of the
 // key's route. Key{Record: name} settles a record whose key is not known.
 //
 // It is one step of the store: a request that arrives meanwhile meets either the held key or
@@ -25,7 +25,7 @@ import (
 //
 // Errors: [ErrNotFound]; [ErrChanged] when the key is not held any more, or by another
 // run: look at it again; [ErrStepsRecorded] when a recorded step contradicts the decision;
-// [ErrUncertain] when Resume would repeat a step in doubt; [ErrCorrupt] or [ErrUnreadableHere] when a
+// [ErrUncertain] when Resume would repeat a step in doubt; [ErrOtherKeys] when its route has another WithDerivation now; [ErrCorrupt] or [ErrUnreadableHere] when a
 // step cannot be read, and the decision is not Final; [ErrNoInspector]; those of the store; and others
 // for a resolution that says neither Final, Resume nor NotExecuted, that has an answer and is not
 // Final, or whose answer could not be one of the route's. In each case nothing is changed.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"example.com/idempotency/event"
+	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/internal/engine/seal"
 )
 
@@ -152,13 +153,13 @@ func WithTombstones(d time.Duration) Option {
 // share a downstream account and could see the same scope and key need different namespaces.
 // With a secret, a caller who knows a key cannot compute what is derived from it. The secret
 // is copied. To change either is to change all derived keys: a retry across the change is
-// a new effect for downstream services. What was recorded before a change of the secret is not found by
+// a new effect for downstream services, and nobody is asked about what was held before: see [ErrOtherKeys]. What was recorded before a change of the secret is not found by
 // [Guard.Find] any more.
 func WithDerivation(namespace string, secret []byte) Option {
 	if secret != nil {
 		secret = append([]byte{}, secret...)
 	}
-	return optionFunc(func(s *settings) { s.rules.Derivation.Namespace, s.rules.Derivation.Secret = namespace, secret })
+	return optionFunc(func(s *settings) { s.rules.Derivation = intent.NewDerivation(namespace, secret) })
 }
 
 // WithResolver sets a function that finds out what became of a run whose outcome is

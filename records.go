@@ -23,7 +23,8 @@ type RecordInfo struct {
 	Key Key
 	// Record is the name of the record in the store.
 	Record string
-	// ID is that of [Operation.ID]. It is empty if the client's key is not known.
+	// ID is that of [Operation.ID]. It is empty if the client's key is not known, and if the last run had another
+	// [WithDerivation] than this guard.
 	ID string
 	// State of the record.
 	State store.State
@@ -54,6 +55,13 @@ type RecordInfo struct {
 	// Decisions are the last decisions about held runs of the record, oldest first and at most 8: those of
 	// [Guard.Resolve] and of [WithResolver]. They are not known during a replay.
 	Decisions []event.DecisionInfo
+	// Cause is why the key is held, in the words of an [event.Held], or empty if it is not or the record does not say: one
+	// of an earlier version does not. It is [event.CauseLapsed] if the run has not said why: its process died, hung or lost
+	// the store. Held is when the run said so, by the clock of its process, and Answered the status that it gave, which
+	// does not tell what happened; they are zero if it has not said.
+	Cause    event.Cause
+	Held     time.Time
+	Answered int
 	// Steps are the sorted names of the steps that have a recorded result. InDoubt are those that
 	// were begun under [AtMostOnce] and may have happened, or that this process cannot read. Of a
 	// step without AtMostOnce, nobody knows that it was begun until it is recorded. Neither is known
@@ -86,16 +94,13 @@ func (i RecordInfo) DeriveKey(purpose string) string {
 // infoOf returns what was found of a key, for programs.
 func infoOf(f engine.Found) RecordInfo {
 	rec := &f.Record
-	last := note.Last(rec.Notes)
-	info := RecordInfo{
+	last, held := note.Last(rec.Notes), note.HeldFor(rec)
+	return RecordInfo{
 		Route: rec.Label, Started: last.Started, Trace: last.Trace, Runs: note.Runs(rec), Decisions: note.Decisions(rec), Steps: f.Recorded, InDoubt: f.InDoubt,
 		Key: Key(f.Key), Record: f.Key.Name(), State: rec.State, Attempt: rec.Attempt,
 		Lease: rec.Lease, Age: rec.Age, TTL: rec.TTL, Status: rec.Status, Size: rec.Size, owner: rec.Owner, intent: f.Intent,
+		ID: f.Intent.ID(), Cause: held.Cause, Held: held.At, Answered: held.Status,
 	}
-	if f.Key.Record == "" {
-		info.ID = f.Intent.ID()
-	}
-	return info
 }
 
 // A Decision says who settles or forgets a key by hand, and why. Both are in the event and in the

@@ -32,7 +32,7 @@ func TestMemoryStoreRefusesWhatNeverFits(t *testing.T) {
 	large := store.Completion{Answer: make([]byte, 10_000), TTL: time.Hour}
 	require.ErrorIs(t, st.Complete(ctx, key, c.Owner, large), store.ErrTooLarge)
 	require.ErrorIs(t, st.SaveStep(ctx, key, c.Owner, "step", large.Answer), store.ErrTooLarge)
-	require.NoError(t, st.Hold(ctx, key, c.Owner))
+	require.NoError(t, st.Hold(ctx, key, c.Owner, nil))
 	require.ErrorIs(t, st.Resolve(ctx, key, guardtest.HeldBy(c.Owner, 1), store.Settlement{Completion: &large}), store.ErrTooLarge)
 	rec, _ := st.Get(ctx, key)
 	require.Equal(t, store.Held, rec.State)

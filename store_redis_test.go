@@ -183,7 +183,7 @@ func TestRedisForeignData(t *testing.T) {
 					"Complete": s.Complete(ctx, key, c.Owner, store.Completion{TTL: time.Hour}),
 					"large":    s.Complete(ctx, key, c.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}),
 					"Release":  s.Release(ctx, key, c.Owner, store.Release{}),
-					"Hold":     s.Hold(ctx, key, c.Owner),
+					"Hold":     s.Hold(ctx, key, c.Owner, nil),
 					"Renew":    s.Renew(ctx, key, c.Owner),
 					"SaveStep": s.SaveStep(ctx, key, c.Owner, "a", nil),
 					"Resolve":  s.Resolve(ctx, key, guardtest.HeldBy(c.Owner, 7), store.Settlement{}),
@@ -301,7 +301,7 @@ func TestRedisResolveAgain(t *testing.T) {
 			return key, c.Owner
 		}
 		held, owner := claim()
-		require.NoError(t, s.Hold(ctx, held, owner))
+		require.NoError(t, s.Hold(ctx, held, owner, nil))
 		for range 2 {
 			require.NoError(t, s.Resolve(ctx, held, guardtest.HeldBy(owner, 1), guardtest.Answered("a")))
 			require.ErrorIs(t, s.Resolve(ctx, held, guardtest.HeldBy(owner, 1), guardtest.Answered("b")), idempotency.ErrChanged)

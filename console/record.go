@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"example.com/idempotency"
@@ -30,7 +31,7 @@ type recordPage struct {
 	Answer     *inspect.ShownAnswer
 }
 
-// An occurrence is a run or a decision, as it is shown. Link leads to the trace of a run.
+// An occurrence is a run, a hold or a decision, as it is shown. Link leads to the trace of a run.
 type occurrence struct {
 	inspect.Event
 	When moment
@@ -108,15 +109,19 @@ func (v *visit) pageOf(r *inspect.Ruling) *recordPage {
 		page.Scope, page.Key = i.Key.Scope, i.Key.Value
 		page.CanAsk = v.actor.Decide && i.State == store.Held && inspect.HasResolver(r.Guard, i.Route)
 	}
-	runs, decisions := i.Runs, i.Decisions
+	run, runs, decisions := event.RunInfo{}, i.Runs, i.Decisions
 	for _, e := range page.Story.Events() {
-		if o := (occurrence{Event: e}); e.Run != nil {
-			o.When, o.Link = v.at(max(0, v.now().Sub(runs[0].Started))), v.traceURL(runs[0].Trace)
-			page.Events, runs = append(page.Events, o), runs[1:]
-		} else {
-			o.When = v.at(max(0, v.now().Sub(decisions[0].Made)))
-			page.Events, decisions = append(page.Events, o), decisions[1:]
+		o := occurrence{Event: e}
+		switch since := func(t time.Time) moment { return v.at(max(0, v.now().Sub(t))) }; {
+		case e.Run != nil:
+			run, runs = runs[0], runs[1:]
+			o.When, o.Link = since(run.Started), v.traceURL(run.Trace)
+		case e.Hold != nil:
+			o.When = since(run.Held)
+		default:
+			o.When, decisions = since(decisions[0].Made), decisions[1:]
 		}
+		page.Events = append(page.Events, o)
 	}
 	buttons := map[string]string{
 		"final":        "Give this answer to every retry, and run nothing any more",

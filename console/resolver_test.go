@@ -5,10 +5,12 @@ import (
 	"errors"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
+	"example.com/idempotency/internal/engine/note"
 	"example.com/idempotency/internal/guardtest"
 	"example.com/idempotency/store"
 )
@@ -150,4 +152,42 @@ func TestRedis(t *testing.T) {
 		require.Equal(t, http.StatusOK, b.erase("tenant", "alice", "also_held", "1", "seen", would.Seen, "decision", "erase", "reason", "x").Code)
 		require.Zero(t, s.left("alice"))
 	})
+}
+
+// Where the run had other derived keys than the route has now, nobody asks under these, and nobody goes on under them.
+func TestKeysThatAreDerivedOtherwise(t *testing.T) {
+	s := serve(t, hold, idempotency.WithSealer(guardtest.NewSealer(t, 1)), idempotency.WithKeptKeys(true))
+	s.post("POST /payouts", "payout-1", broken)
+	s.guard.With(idempotency.WithRoute("POST /payouts"), idempotency.WithDerivation("eu", nil), idempotency.WithResolver(
+		func(context.Context, idempotency.RecordInfo) (idempotency.Resolution, error) {
+			require.Fail(t, "the resolver is asked")
+			return idempotency.Resolution{}, nil
+		}))
+	i := s.look("payout-1")
+	b := s.as(ada)
+	page := b.get("/records/" + i.Record).Body.String()
+	require.Contains(t, page, "<strong>Held</strong>: outcome unknown (500), <time")
+	require.Contains(t, page, "under other derived keys")
+	got := b.decide(i, "ask")
+	require.Equal(t, http.StatusUnprocessableEntity, got.Code)
+	require.Contains(t, got.Body.String(), "another WithDerivation")
+	require.Equal(t, http.StatusUnprocessableEntity, b.decide(i, "resume").Code)
+	require.Equal(t, i.Seen(), s.look("payout-1").Seen())
+	require.Equal(t, http.StatusOK, b.decide(i, "not-executed").Code)
+}
+
+// A run that has not said why it left its key held has died, hung or lost the store. The list and the screen of the key say so.
+func TestKeyWhoseRunHasNotSaidWhyItIsHeld(t *testing.T) {
+	s := serve(t, hold)
+	const record = "pabwdD-b40jYvm3_gRmUvjEiF06BVBZkFR9utCWVMVo"
+	begun := note.Note{Started: time.Now()}
+	_, err := s.store.Claim(t.Context(), record, store.Claim{
+		Owner: store.Owner{1}, Hold: true, Lease: 1, Retention: time.Hour, Note: begun.AppendTo(nil), Label: "POST /payouts",
+	})
+	require.NoError(t, err)
+	b := s.as(ada)
+	require.Contains(t, b.get("/").Body.String(), `<span class="state held">lapsed</span>`)
+	page := b.get("/records/" + record).Body.String()
+	require.Contains(t, page, "<strong>Held</strong>: lapsed, when its lease had ended")
+	require.Contains(t, page, "its process died, hung or lost the store")
 }

@@ -21,12 +21,17 @@ const (
 	CauseNotRecorded Cause = "not-recorded"
 	// CauseForgotten: the store has forgotten the record under a run that has made a step which must not be repeated.
 	CauseForgotten Cause = "record-forgotten"
+	// CauseSaid: the program has said that the outcome is [Unknown], by idempotency.Operation.SetOutcome.
+	CauseSaid Cause = "said-unknown"
+	// CauseLapsed: the lease of the run has ended, and it has not said why: its process died, hung or lost the store. A
+	// request or idempotency.Guard.Reconcile has found that.
+	CauseLapsed Cause = "lapsed"
 	// CauseFound: a request or idempotency.Guard.Reconcile has found the key held in the store. The run has ended so in another
-	// process, or its process died, hung or lost the store.
+	// process, which has reported why. Of a run that began under an earlier version, it may also be what CauseLapsed says.
 	CauseFound Cause = "found"
 )
 
-var causes = []Cause{CauseUnknown, CausePanic, CauseStep, CauseAttempts, CauseCommit, CauseNotRecorded, CauseForgotten, CauseFound}
+var causes = []Cause{CauseUnknown, CausePanic, CauseStep, CauseAttempts, CauseCommit, CauseNotRecorded, CauseForgotten, CauseSaid, CauseLapsed, CauseFound}
 
 // Causes returns all causes. A counter that starts at zero for each of them shows the first hold as an increase.
 func Causes() []Cause { return slices.Clone(causes) }

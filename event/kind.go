@@ -70,7 +70,7 @@ const (
 	FailOpen Kind = "fail-open"
 	// StoreError: a call of the store failed or timed out; Op and Err say which
 	// and how. If Op is resolve, a held key could not be resolved: Err is the store's, or that of the function
-	// of idempotency.WithResolver and says so.
+	// of idempotency.WithResolver and says so, or idempotency.ErrOtherKeys if that was not asked.
 	StoreError Kind = "store-error"
 	// LeaseLost: a run could not keep its claim, and its context was cancelled; or
 	// it had lost the claim, as it turned out, when it was to be settled.

@@ -33,6 +33,12 @@ type RunInfo struct {
 	Started time.Time
 	// Trace is the span that the run belongs to, if adapter.WithTraceContext is set.
 	Trace TraceContext
+	// Cause is why the run has left its key held, if it has and the record tells: a run of an earlier version does not
+	// say. Held is when it said so, by the clock of its process. It is zero of a run that has not ended, as CauseLapsed
+	// says. Status is that of the answer with which the run ended, or 0.
+	Cause  Cause
+	Held   time.Time
+	Status int
 }
 
 // A DecisionInfo is what a record tells of a decision about it.

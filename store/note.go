@@ -17,6 +17,15 @@ func AppendNote(notes, note []byte) []byte {
 	return history.Append(make([]byte, 0, room), notes, note)
 }
 
+// ReplaceNote returns the notes of a record with another one in place of that of the last run, in memory of its own. An
+// empty note is none, and replaces nothing. A [Store] puts the note of [Store.Hold] into Record.Notes with it.
+func ReplaceNote(notes, note []byte) []byte {
+	if len(note) == 0 {
+		return notes
+	}
+	return history.Replace(nil, notes, note)
+}
+
 // AppendDecision is AppendNote for the note of a [Settlement]. It goes beside the notes of runs, and the last 8
 // decisions stay, however many runs there are.
 func AppendDecision(notes, note []byte) []byte {

@@ -112,7 +112,10 @@ type Store interface {
 	// Hold marks the outcome of the run as unknown. Nobody may run until the record is
 	// resolved or forgotten. It has no other end, unless the claim says HoldEnds: then it
 	// is kept for the retention, which starts anew. Errors: [ErrNotOwner].
-	Hold(ctx context.Context, key string, o Owner) error
+	//
+	// note replaces that of the claim, in the same atomic step. It has at most 64 bytes, as [Claim].Note, and comes
+	// only if the claim had one. An empty note is none. Repeating the call changes nothing, whatever its note is.
+	Hold(ctx context.Context, key string, o Owner, note []byte) error
 }
 
 // An Owner is the random token of one claim. Each request makes its own, from a

@@ -167,7 +167,7 @@ func TestOutputs(t *testing.T) {
 
 // The recording has so many columns, and each of its scenes at most so many lines. A character is 7.8 wide.
 const (
-	columns, rows   = 122, 28
+	columns, rows   = 122, 29
 	charW, lineH    = 7.8, 18
 	typed, readable = 1.0, 0.45 // seconds until the output comes, and for each of its lines
 )

@@ -19,9 +19,17 @@ func cells(r inspect.Record) []string {
 		ends = "in " + span(*r.Ends)
 	}
 	return []string{
-		r.Record, inspect.Names([]string{r.Route}), r.State, inspect.Names([]string{r.Cause}), number(r.Attempt), span(r.Age),
+		r.Record, inspect.Names([]string{r.Route}), r.State, inspect.Names([]string{causeOf(r.Cause, r.Answered)}), number(r.Attempt), span(r.Age),
 		inspect.Names(r.Steps), inspect.Names(r.InDoubt), ends,
 	}
+}
+
+// causeOf is a cause, with the status that came with it.
+func causeOf(cause string, status int) string {
+	if status == 0 {
+		return cause
+	}
+	return cause + " " + number(status)
 }
 
 // span says how long so many seconds are.

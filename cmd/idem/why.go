@@ -78,9 +78,14 @@ func (a *app) tell(t inspect.Story) {
 	}
 	list.add(t, "state", state)
 	for _, e := range t.Events() {
-		if d := e.Decided; d != nil {
+		switch d, held := e.Decided, e.Hold; {
+		case d != nil:
 			list.add(t, fmt.Sprintf("decided %d", d.Attempt), a.since(d.At)+": "+d.String()+" ("+d.ID+")")
-		} else {
+		case held != nil && held.Held == "":
+			list.add(t, fmt.Sprintf("held %d", held.Attempt), "when its lease had ended: "+causeOf(held.Cause, held.Answered))
+		case held != nil:
+			list.add(t, fmt.Sprintf("held %d", held.Attempt), a.since(held.Held)+": "+causeOf(held.Cause, held.Answered))
+		default:
 			list.add(t, fmt.Sprintf("attempt %d", e.Run.Attempt), strings.TrimSpace("began "+a.since(e.Run.Started)+" "+e.Run.Trace))
 		}
 	}

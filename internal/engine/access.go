@@ -105,9 +105,9 @@ func (a *Access) release(o store.Owner, r store.Release, timeout time.Duration) 
 	})
 }
 
-func (a *Access) hold(o store.Owner, timeout time.Duration) error {
+func (a *Access) hold(o store.Owner, note []byte, timeout time.Duration) error {
 	return a.call("hold", timeout, func(ctx context.Context) error {
-		return a.core.store.Hold(ctx, a.Name, o)
+		return a.core.store.Hold(ctx, a.Name, o, note)
 	})
 }
 

@@ -26,6 +26,7 @@ var causes = [...]error{
 // rolledBack is the verdict for a run whose transaction could not be committed. Its client must
 // not see the answer, and is told what is true of the steps too.
 func (u *Run) rolledBack(t Task, code problem.Code, cause error) Verdict {
+	u.Happened = false // its answer is not lost, but taken back
 	v := u.unknown(t)
 	v.Instead, v.Cause = rules.Told(v.Left, code), cause
 	return v
@@ -114,7 +115,7 @@ func (u *Run) commit(t Task, tx store.Transaction, v Verdict) (Verdict, bool) {
 // endedAlone is the verdict for a run whose handler has ended the transaction after it had said that
 // it is to be committed. The answer tells of rows that may be gone.
 func (u *Run) endedAlone(t Task, cause error) Verdict {
-	u.op.progress.state, u.Happened = store.TxCommitted, false
+	u.op.progress.state = store.TxCommitted
 	u.Lease.Observe(event.Event{Kind: event.CommittedAlone, Outcome: event.Unknown, Err: cause})
 	return u.rolledBack(t, problem.NoAnswer, cause)
 }

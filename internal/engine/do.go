@@ -265,7 +265,7 @@ func (j *job) answerFrom(rec store.Record, overtaken bool, into any) (Result, er
 		return result, j.refuse(code, rec, ErrKeyReused)
 	case problem.OutcomeUnknown:
 		result.Outcome, result.Held = event.Unknown, true
-		j.Lease.ReportHeld(&rec, event.CauseFound)
+		j.Lease.ReportFound(&rec)
 		return result, j.refuse(code, rec, ErrHeld)
 	case problem.InFlight:
 		return result, j.refuse(code, rec, ErrInFlight)

@@ -13,6 +13,7 @@ var (
 	ErrHeld          = errors.New("idempotency: outcome of the last run is unknown")
 	ErrUncertain     = errors.New("idempotency: an earlier attempt began this step and its outcome is unknown")
 	ErrStepsRecorded = errors.New("idempotency: steps of the run are recorded")
+	ErrOtherKeys     = errors.New("idempotency: the run had another WithDerivation than its route has now, and so other derived keys")
 	ErrStepMisuse    = errors.New("idempotency: step misused")
 	ErrNotRecorded   = errors.New("idempotency: the step has happened but could not be recorded")
 	ErrNoInspector   = errors.New("idempotency: the store cannot be inspected")

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"example.com/idempotency/event"
+	"example.com/idempotency/internal/engine/note"
 	"example.com/idempotency/internal/rules"
 	"example.com/idempotency/store"
 )
@@ -43,11 +44,20 @@ func (u *Run) facts() rules.Run {
 	}
 }
 
+// hold returns what a run notes that leaves its key held, whether or not a commit is in doubt.
+func (u *Run) hold(t Task) note.Hold {
+	h := note.Hold{Cause: u.holdCause(false)}
+	if !u.panicked {
+		h.Status = t.Report(event.Event{}).Status
+	}
+	return h
+}
+
 // holdCause returns why a run leaves its key held.
-func (u *Run) holdCause(v *Verdict) event.Cause {
+func (u *Run) holdCause(doubt bool) event.Cause {
 	f := u.facts()
 	switch {
-	case v.doubt != nil, f&rules.TxByItself != 0:
+	case doubt, f&rules.TxByItself != 0:
 		return event.CauseCommit
 	case u.Happened:
 		return event.CauseNotRecorded
@@ -55,6 +65,8 @@ func (u *Run) holdCause(v *Verdict) event.Cause {
 		return event.CauseStep
 	case u.panicked:
 		return event.CausePanic
+	case f&rules.SaidUnknown != 0:
+		return event.CauseSaid
 	case f&rules.LastAttempt != 0:
 		return event.CauseAttempts
 	default:

@@ -49,7 +49,7 @@ func (e *Engine) lastSeen(ctx context.Context, k intent.Key, seen store.Seen) (s
 	switch {
 	case err == nil:
 		k = e.identify(ctx, k, rec)
-		ev.OperationID = e.rules.Derivation.ID(k, rec.Fingerprint)
+		ev.OperationID = e.intentOf(k, &rec).ID()
 		ev.Route, ev.Age, ev.Trace = rec.Label, rec.Age, note.Last(rec.Notes).Trace
 	case errors.Is(err, store.ErrCorrupt):
 		rec = store.Record{State: store.Corrupt}

@@ -11,7 +11,7 @@ import (
 type Found struct {
 	Key    intent.Key
 	Record store.Record
-	// Intent is that of the run. It is zero if the client's key is not known.
+	// Intent is that of the run. It is zero if the client's key is not known, or its keys were derived otherwise.
 	Intent intent.Intent
 	// Forgotten is what a record was that somebody has removed, if there is none. Only LookInto tells.
 	Forgotten *store.Record

@@ -78,7 +78,7 @@ func (l *Lease) Free() {
 func (l *Lease) init(now time.Time, e *Engine, a Access, id Identity) {
 	l.Access, l.sums = a, id.Sums
 	l.core, l.rules = e.core, e.rules
-	n := note.Note{Started: now, Sums: id.Sums}
+	n := note.Note{Started: now, Sums: id.Sums, Derivation: l.rules.Derivation.Digest}
 	if l.rules.Trace != nil {
 		n.Trace = l.rules.Trace(a.Client)
 	}
@@ -221,6 +221,16 @@ func (l *Lease) ReportHeld(rec *store.Record, cause event.Cause) {
 	if l.core.reports.IsNew(report.Of(event.Held, l.Name, rec)) {
 		l.Observe(event.Event{Kind: event.Held, Attempt: rec.Attempt, Held: true, Cause: cause, Age: rec.Age, Trace: note.Last(rec.Notes).Trace})
 	}
+}
+
+// ReportFound reports, once for each run, that a record is held which somebody has found so.
+func (l *Lease) ReportFound(rec *store.Record) { l.ReportHeld(rec, note.FoundFor(rec)) }
+
+// holdNow holds the key of the claim, and notes why.
+func (l *Lease) holdNow(o store.Owner, why note.Hold, timeout time.Duration) error {
+	n := note.Read(l.claim.Note)
+	n.Hold, n.Hold.At = why, time.Now()
+	return l.hold(o, n.AppendTo(nil), timeout)
 }
 
 // reportTakeover reports, once for each run, that the claim was granted because another's lease

@@ -9,18 +9,37 @@ import (
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/internal/engine/intent"
+	"example.com/idempotency/internal/engine/note"
 	"example.com/idempotency/internal/engine/report"
 	"example.com/idempotency/internal/engine/seal"
+	"example.com/idempotency/internal/rules"
 	"example.com/idempotency/store"
 )
 
 // Found says what was found of a key, of which rec is the record.
 func (e *Engine) Found(k intent.Key, rec store.Record) Found {
-	f := Found{Key: k, Record: rec, Steps: e.stepsOf(k, rec)}
-	if k.Record == "" {
-		f.Intent = e.rules.Derivation.Of(k, rec.Fingerprint)
+	return Found{Key: k, Record: rec, Steps: e.stepsOf(k, rec), Intent: e.intentOf(k, &rec)}
+}
+
+// intentOf returns that of the last run of a record, and the zero Intent if it cannot be told.
+func (e *Engine) intentOf(k intent.Key, rec *store.Record) (i intent.Intent) {
+	if rules.Derived.Of(e.keying(k, rec)) {
+		i = e.rules.Derivation.Of(k, rec.Fingerprint)
 	}
-	return f
+	return i
+}
+
+// keying are the facts about what the last run of a record has derived, by the rules of e.
+func (e *Engine) keying(k intent.Key, rec *store.Record) rules.Keying {
+	f := rules.If(k.Record == "", rules.KeyKnown, rules.OnlyName)
+	switch n := note.Last(rec.Notes); {
+	case n.Early || n.Started.IsZero():
+		return f | rules.DerivedUntold
+	case n.Derivation == e.rules.Derivation.Digest:
+		return f | rules.DerivedAsNow
+	default:
+		return f | rules.DerivedOtherwise
+	}
 }
 
 // stepsOf returns the steps of a record, without those that are known not to have happened.
@@ -72,7 +91,7 @@ func (e *Engine) Answer(ctx context.Context, k intent.Key, actor string) (answer
 	if err == nil {
 		k = e.identify(ctx, k, rec)
 		e.access(ctx, k, rec.Label).Observe(event.Event{
-			Kind: event.AnswerRead, OperationID: e.rules.Derivation.ID(k, rec.Fingerprint), Attempt: rec.Attempt, Actor: actor,
+			Kind: event.AnswerRead, OperationID: e.intentOf(k, &rec).ID(), Attempt: rec.Attempt, Actor: actor,
 			Status: a.Status, Size: int64(len(a.Body)), Age: rec.Age,
 		})
 	}

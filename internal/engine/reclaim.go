@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"example.com/idempotency/event"
+	"example.com/idempotency/internal/engine/note"
 	"example.com/idempotency/internal/rules"
 	"example.com/idempotency/store"
 )
@@ -36,7 +37,7 @@ func (s *settlement) takeBack(until time.Time) (Ending, error) {
 	case rules.Retreat:
 		s.verdict = Verdict{Left: rules.Undone, once: s.verdict.once}
 	case rules.Detain:
-		s.verdict = Verdict{Left: rules.Held}
+		s.verdict = Verdict{Left: rules.Held, hold: note.Hold{Cause: event.CauseForgotten}}
 		s.detained = &store.Record{Attempt: rec.Attempt, Owner: s.owner, Notes: store.AppendNote(nil, s.lease.claim.Note)}
 	case rules.Withdraw:
 		s.verdict.Release.Unused = !s.verdict.Release.Unbind

@@ -207,7 +207,7 @@ type heldRecord struct {
 // Observe reports an event of the record.
 func (h *heldRecord) Observe(e event.Event) {
 	if e.OperationID == "" {
-		e.OperationID = h.rules.Derivation.ID(h.ID, h.rec.Fingerprint)
+		e.OperationID = (&Engine{h.core, h.rules}).intentOf(h.ID, &h.rec).ID()
 	}
 	h.Access.Observe(e)
 }
@@ -215,7 +215,7 @@ func (h *heldRecord) Observe(e event.Event) {
 // reportHeld reports that the record is held. Its steps are read for that, and if they cannot be
 // read it is reported all the same.
 func (h *heldRecord) reportHeld(ctx context.Context) {
-	e := event.Event{Kind: event.Held, Attempt: h.rec.Attempt, Held: true, Cause: event.CauseFound, Age: h.rec.Age, Trace: note.Last(h.rec.Notes).Trace}
+	e := event.Event{Kind: event.Held, Attempt: h.rec.Attempt, Held: true, Cause: note.FoundFor(&h.rec), Age: h.rec.Age, Trace: note.Last(h.rec.Notes).Trace}
 	eng := &Engine{h.core, h.rules}
 	_, rec, err := eng.get(ctx, h.ID)
 	switch {

@@ -22,7 +22,7 @@ func (e *Engine) Resolve(ctx context.Context, k intent.Key, seen store.Seen, res
 	}
 	steps := e.stepsOf(k, rec)
 	s := store.Settlement{Undone: steps.marks}
-	switch ruling := rules.Decided.Of(res.facts(&steps)); {
+	switch ruling := rules.Decided.Of(res.facts(&steps) | e.keysOf(&rec)); {
 	case ruling == rules.RecordAnswer:
 		s.Undone = nil
 		s.Completion, err = e.resolvedCompletion(ctx, res, k, rec)
@@ -34,6 +34,8 @@ func (e *Engine) Resolve(ctx context.Context, k intent.Key, seen store.Seen, res
 		err = store.ErrChanged
 	case ruling == rules.RefuseResult:
 		err = fmt.Errorf("%w: %q", ErrStepsRecorded, steps.Recorded)
+	case ruling == rules.RefuseKeys:
+		err = fmt.Errorf("%w: resume would repeat what it did under keys that no other system knows", ErrOtherKeys)
 	case ruling == rules.RefuseMark:
 		err = fmt.Errorf("%w: one of %q, and NotDone does not name it", ErrUncertain, steps.InDoubt)
 	}
@@ -55,7 +57,7 @@ func (e *Engine) Resolve(ctx context.Context, k intent.Key, seen store.Seen, res
 	if err == nil {
 		k = e.identify(ctx, k, rec)
 		e.reportDecision(ctx, k, res.Decision, d.Name(), event.Event{
-			Kind: event.Resolved, OperationID: e.rules.Derivation.ID(k, rec.Fingerprint), Route: rec.Label,
+			Kind: event.Resolved, OperationID: e.intentOf(k, &rec).ID(), Route: rec.Label,
 			Attempt: seen.Attempt, Outcome: res.Outcome, Age: rec.Age, Trace: note.Last(rec.Notes).Trace,
 			Steps: steps.Recorded, InDoubt: steps.InDoubt,
 		})
@@ -100,6 +102,19 @@ func (res *Resolution) facts(steps *Steps) rules.Deciding {
 		return f | rules.StepHidden
 	}
 	return f | rules.If(slices.ContainsFunc(steps.InDoubt, stands), rules.MarkStands, rules.NoMark)
+}
+
+// keysOf is the fact about what the route of a record derives now. The rules of the route are not known to a guard of
+// another program, which derives nothing.
+func (e *Engine) keysOf(rec *store.Record) rules.Deciding {
+	route := e.core.labelled.of(rec.Label)
+	if route == nil && e.rules.Derivation.Digest != [4]byte{} {
+		route = e.rules
+	}
+	if route != nil && (&Engine{e.core, route}).keying(intent.Key{}, rec)&rules.DerivedOtherwise != 0 {
+		return rules.KeysChanged
+	}
+	return rules.KeysStay
 }
 
 // resolvedCompletion is what a Final resolution records.

@@ -8,6 +8,7 @@ import (
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/engine/inflight"
 	"example.com/idempotency/internal/engine/intent"
+	"example.com/idempotency/internal/rules"
 	"example.com/idempotency/store"
 )
 
@@ -31,6 +32,9 @@ func resolveHeld(ctx context.Context, a *Access, observe func(event.Event)) bool
 		return failed(err)
 	case rec.State != store.Held:
 		return true
+	}
+	if !rules.Derived.Of(e.keying(a.ID, &rec)) {
+		return failed(fmt.Errorf("%w: the resolver is not asked", ErrOtherKeys))
 	}
 	res, err := e.askResolver(ctx, e.Found(a.ID, rec))
 	if err != nil {
@@ -79,7 +83,11 @@ func (e *Engine) Suggest(ctx context.Context, k intent.Key) (res Resolution, fp 
 	if route == nil {
 		return res, fp, ErrNoWord
 	}
-	if k = route.identify(ctx, k, rec); k.Record != "" || !e.core.resolving.enter(k.Name()) {
+	k = route.identify(ctx, k, rec)
+	switch told := rules.Derived.Of(route.keying(k, &rec)); {
+	case !told && k.Record == "":
+		return res, fp, fmt.Errorf("%w: the resolver is not asked", ErrOtherKeys)
+	case !told, !e.core.resolving.enter(k.Name()):
 		return res, fp, ErrNoWord
 	}
 	defer e.core.resolving.leave(k.Name())

@@ -150,6 +150,9 @@ func (u *Run) settle(t Task, v Verdict) (Verdict, Ending) {
 	if u.Lease.rules.Transaction {
 		v, done = u.endTransaction(t, v)
 	}
+	if v.Left == rules.Held {
+		v.hold = u.hold(t)
+	}
 	v.once = u.op.progress.once() // of whatever the end of the transaction has left to settle
 	if !done {
 		s := settlement{lease: u.Lease, verdict: v, owner: owner}
@@ -168,7 +171,7 @@ func (u *Run) settle(t Task, v Verdict) (Verdict, Ending) {
 	}
 	held := v.Left == rules.Held && e.Fate != rules.Overtaken
 	if held {
-		u.Lease.ReportHeld(&store.Record{Attempt: u.Lease.Attempt, Owner: owner, Notes: store.AppendNote(nil, u.Lease.claim.Note)}, u.holdCause(&v))
+		u.Lease.ReportHeld(&store.Record{Attempt: u.Lease.Attempt, Owner: owner, Notes: store.AppendNote(nil, u.Lease.claim.Note)}, u.holdCause(v.doubt != nil))
 	}
 	if u.Lease.rules.Reporter.Heard() {
 		ev := event.Event{Kind: event.Run, Outcome: v.Outcome(), Held: held, Duration: duration}

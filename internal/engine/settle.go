@@ -8,6 +8,7 @@ import (
 	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/internal/digest"
 	"example.com/idempotency/internal/engine/inflight"
+	"example.com/idempotency/internal/engine/note"
 	"example.com/idempotency/internal/rules"
 	"example.com/idempotency/store"
 )
@@ -191,7 +192,11 @@ func (s *settlement) conclude(timeout time.Duration) (err error) {
 		}
 		return err
 	case rules.Held:
-		err = s.lease.hold(s.owner, timeout)
+		why := s.verdict.hold
+		if s.displaced && s.verdict.doubt != nil { // otherwise the record has told that there was no commit
+			why.Cause = event.CauseCommit
+		}
+		err = s.lease.holdNow(s.owner, why, timeout)
 		if err == nil && s.detained != nil {
 			s.lease.ReportHeld(s.detained, event.CauseForgotten)
 		}
@@ -240,9 +245,10 @@ func (l *Lease) GiveBack() {
 // holdInstead holds the key of a claim under which nothing is to run. It returns the record that
 // the request is answered from.
 func (l *Lease) holdInstead(rec store.Record) (store.Record, error) {
-	s := settlement{lease: l, verdict: Verdict{Left: rules.Held}, owner: l.claim.Owner}
+	s := settlement{lease: l, verdict: Verdict{Left: rules.Held, hold: note.Hold{Cause: event.CauseAttempts}}, owner: l.claim.Owner}
 	switch e := s.settle(); e.Fate {
 	case rules.Settled:
+		l.ReportHeld(&rec, event.CauseAttempts)
 		rec.State, rec.Mine, rec.TTL = store.Held, false, store.Forever
 		if l.claim.HoldEnds {
 			rec.TTL = l.claim.Retention

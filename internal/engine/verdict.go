@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"example.com/idempotency/internal/answer"
+	"example.com/idempotency/internal/engine/note"
 	"example.com/idempotency/internal/rules"
 	"example.com/idempotency/problem"
 	"example.com/idempotency/store"
@@ -21,6 +22,7 @@ type Verdict struct {
 	Instead problem.Code
 	Cause   error
 	once    map[string][]byte // what is stored of the steps that must not be repeated and may have happened
+	hold    note.Hold         // for a held key: why it is
 	// doubt is the verdict that counts if the transaction of the run was committed after all.
 	doubt *Verdict
 }

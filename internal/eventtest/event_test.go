@@ -136,6 +136,13 @@ func TestHeldKeyTellsItsCause(t *testing.T) {
 		},
 		event.CauseAttempts: {fails, []idempotency.Option{idempotency.WithRecovery(idempotency.HoldAfter(2))}},
 		event.CauseStep:     {guardtest.InDoubt("charge"), nil},
+		event.CauseSaid: {
+			func(w http.ResponseWriter, r *http.Request) {
+				guardtest.Op(r.Context()).SetOutcome(idempotency.Unknown)
+				w.WriteHeader(http.StatusAccepted)
+			},
+			[]idempotency.Option{idempotency.WithRecovery(idempotency.Hold)},
+		},
 		event.CauseNotRecorded: {
 			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) },
 			[]idempotency.Option{idempotency.WithSealer(guardtest.FailingSealer{Sealer: guardtest.NewSealer(t, 1)})},
@@ -151,6 +158,7 @@ func TestHeldKeyTellsItsCause(t *testing.T) {
 			held := only(events, event.Held)
 			require.Len(t, held, 1)
 			require.Equal(t, cause, held[0].Cause)
+			require.Equal(t, cause, guardtest.Lookup(t, guard, guardtest.HeldKey).Cause)
 		})
 	}
 }

@@ -233,11 +233,11 @@ func TestMismatchNamesABodyByItsBytes(t *testing.T) {
 // Notes are for those who look. A store that knows nothing of them, or whose notes somebody has
 // altered, changes nothing else.
 func TestNotesDecideNothing(t *testing.T) {
-	forged := append([]byte{1}, make([]byte, 41)...)
+	forged := append([]byte{2}, make([]byte, 45)...)
 	one := store.AppendNote(nil, forged)
 	for name, notes := range map[string][]byte{
 		"none": nil, "empty": {0}, "foreign": []byte("something else"), "cut off": one[:20],
-		"newer": store.AppendNote(nil, append([]byte{2}, forged[1:]...)), "forged": one, "many": bytes.Repeat(one, 100),
+		"newer": store.AppendNote(nil, append([]byte{3}, forged[1:]...)), "forged": one, "many": bytes.Repeat(one, 100),
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := &guardtest.Counter{}

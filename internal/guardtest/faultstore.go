@@ -131,8 +131,8 @@ func (s *FaultStore) Release(ctx context.Context, key string, o store.Owner, r s
 }
 
 // Hold is the call "hold".
-func (s *FaultStore) Hold(ctx context.Context, key string, o store.Owner) error {
-	return s.Call(ctx, "hold", func(behind idempotency.Store) error { return behind.Hold(context.WithoutCancel(ctx), key, o) })
+func (s *FaultStore) Hold(ctx context.Context, key string, o store.Owner, note []byte) error {
+	return s.Call(ctx, "hold", func(behind idempotency.Store) error { return behind.Hold(context.WithoutCancel(ctx), key, o, note) })
 }
 
 // A StepFaultStore is a [FaultStore] that can record steps; the calls are named "step".

@@ -182,11 +182,11 @@ func (tx *Tx) Spoil() {
 }
 
 // Hold is the call "hold". No transaction is committed afterwards.
-func (s *TxStore) Hold(ctx context.Context, key string, o store.Owner) error {
+func (s *TxStore) Hold(ctx context.Context, key string, o store.Owner, note []byte) error {
 	return s.Call(ctx, "hold", func(behind idempotency.Store) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return behind.Hold(context.WithoutCancel(ctx), key, o)
+		return behind.Hold(context.WithoutCancel(ctx), key, o, note)
 	})
 }
 

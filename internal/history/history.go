@@ -34,6 +34,23 @@ func AppendDecision(dst, list, note []byte) []byte {
 	return Join(appendTo(dst, runs, nil, MaxNotes), appendTo(nil, decisions, note, MaxDecisions))
 }
 
+// Replace appends to dst the list with another note in place of that of the last run. An empty note is none, and
+// replaces nothing.
+func Replace(dst, list, note []byte) []byte {
+	runs, decisions := parts(list)
+	last := Last(runs)
+	if len(note) == 0 || last == nil {
+		return append(dst, list...)
+	}
+	for old := range All(runs) {
+		if &old[0] == &last[0] {
+			old = note
+		}
+		dst = appendNote(dst, old)
+	}
+	return Join(dst, decisions)
+}
+
 // Decision returns a list of decisions with one note, which may be empty.
 func Decision(note []byte) []byte { return appendTo(nil, nil, note, MaxDecisions) }
 

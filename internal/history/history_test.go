@@ -48,6 +48,17 @@ func TestTheLastDecisionsAreKeptBesideTheNotes(t *testing.T) {
 	}
 	require.Equal(t, list, AppendDecision(nil, list, nil), "an empty note is none")
 	require.Equal(t, list, Append(nil, list, nil), "an empty note is none")
+	for range 2 {
+		before := bytes.Clone(list)
+		replaced := Replace(nil, list, []byte("held"))
+		require.Equal(t, before, list, "what was handed out has changed")
+		runs[len(runs)-1] = "held"
+		require.Equal(t, runs, texts(replaced))
+		require.Equal(t, decisions, decided(replaced))
+		list = replaced
+	}
+	require.Equal(t, list, Replace(nil, list, nil), "an empty note is none")
+	require.Empty(t, Replace(nil, nil, []byte("a")), "nothing is there to replace")
 	require.Nil(t, LastDecision(Append(nil, nil, []byte("a"))))
 	require.Empty(t, Decision(nil))
 	require.Equal(t, []string{"b"}, decided(Join(nil, Decision([]byte("b")))))

@@ -17,22 +17,24 @@ import (
 
 // A Record is what is told of a record.
 type Record struct {
-	Type    string   `json:"type"`
-	Record  string   `json:"record" jsonschema:"the name of the record in the store"`
-	Route   string   `json:"route" jsonschema:"of its last run; empty if it is not known"`
-	State   string   `json:"state" jsonschema:"claimed, lapsed, released, completed, held or corrupt"`
-	Cause   string   `json:"cause,omitempty" jsonschema:"why it is held: step-in-doubt if a step may have happened, or outcome-unknown"`
-	Attempt int      `json:"attempt" jsonschema:"the number of its last run"`
-	Age     int64    `json:"age_seconds" jsonschema:"since it was last claimed, renewed, completed, released or held"`
-	Ends    *int64   `json:"ends_in_seconds,omitempty" jsonschema:"when the record and its hold end; absent if they have no end of their own"`
-	Lease   int64    `json:"lease_seconds,omitempty" jsonschema:"how long a run in flight is protected from takeover"`
-	Steps   []string `json:"steps" jsonschema:"those that have a recorded result"`
-	InDoubt []string `json:"in_doubt" jsonschema:"steps that may have happened, or that are sealed and cannot be read here"`
-	Status  int      `json:"status,omitempty" jsonschema:"that of the recorded answer"`
-	Started string   `json:"started,omitempty" jsonschema:"when the last run claimed the key, by the clock of its process"`
-	Trace   string   `json:"trace,omitempty" jsonschema:"the span of the last run, as W3C traceparent"`
-	Decided []Made   `json:"decided,omitempty" jsonschema:"the last decisions about it, oldest first, 8 at most"`
-	Seen    string   `json:"seen" jsonschema:"what a decision takes as --seen"`
+	Type     string   `json:"type"`
+	Record   string   `json:"record" jsonschema:"the name of the record in the store"`
+	Route    string   `json:"route" jsonschema:"of its last run; empty if it is not known"`
+	State    string   `json:"state" jsonschema:"claimed, lapsed, released, completed, held or corrupt"`
+	Cause    string   `json:"cause,omitempty" jsonschema:"why it is held: step-in-doubt if a step may have happened; otherwise as in the event: outcome-unknown, panic, last-attempt, commit-in-doubt, not-recorded, record-forgotten, said-unknown, or lapsed if its run has not said why"`
+	Held     string   `json:"held,omitempty" jsonschema:"when its run has left it held, by the clock of its process; absent if the run has not said so"`
+	Answered int      `json:"answered,omitempty" jsonschema:"the status with which that run ended, which does not tell what has happened"`
+	Attempt  int      `json:"attempt" jsonschema:"the number of its last run"`
+	Age      int64    `json:"age_seconds" jsonschema:"since it was last claimed, renewed, completed, released or held"`
+	Ends     *int64   `json:"ends_in_seconds,omitempty" jsonschema:"when the record and its hold end; absent if they have no end of their own"`
+	Lease    int64    `json:"lease_seconds,omitempty" jsonschema:"how long a run in flight is protected from takeover"`
+	Steps    []string `json:"steps" jsonschema:"those that have a recorded result"`
+	InDoubt  []string `json:"in_doubt" jsonschema:"steps that may have happened, or that are sealed and cannot be read here"`
+	Status   int      `json:"status,omitempty" jsonschema:"that of the recorded answer"`
+	Started  string   `json:"started,omitempty" jsonschema:"when the last run claimed the key, by the clock of its process"`
+	Trace    string   `json:"trace,omitempty" jsonschema:"the span of the last run, as W3C traceparent"`
+	Decided  []Made   `json:"decided,omitempty" jsonschema:"the last decisions about it, oldest first, 8 at most"`
+	Seen     string   `json:"seen" jsonschema:"what a decision takes as --seen"`
 }
 
 // A Made decision is what a record tells of one.
@@ -70,20 +72,14 @@ func RecordOf(i idempotency.RecordInfo) Record {
 		Steps: append([]string{}, i.Steps...), InDoubt: append([]string{}, i.InDoubt...), Status: i.Status, Seen: i.Seen().String(),
 		Lease: max(0, int64(i.Lease/time.Second)), Decided: madeOf(i),
 	}
-	switch {
-	case i.State != store.Held:
-	case len(i.InDoubt) > 0:
-		r.Cause = "step-in-doubt"
-	default:
-		r.Cause = "outcome-unknown"
+	if i.State == store.Held {
+		r.Cause, r.Held, r.Answered = causeOf(i), moment(i.Held), i.Answered
 	}
 	if i.TTL != store.Forever && i.State != store.Corrupt {
 		ends := int64(i.TTL / time.Second)
 		r.Ends = &ends
 	}
-	if !i.Started.IsZero() {
-		r.Started = i.Started.UTC().Format(time.RFC3339)
-	}
+	r.Started = moment(i.Started)
 	if i.Trace != (event.TraceContext{}) {
 		r.Trace = i.Trace.String()
 	}

@@ -139,6 +139,9 @@ func (r *Ruling) Of(ctx context.Context, word string, seen store.Seen, res idemp
 	case errors.Is(err, idempotency.ErrUncertain):
 		return "", &Refusal{fmt.Sprintf("step %s was begun at most once and may have happened. If it has not, and cannot any more, %s. "+
 			"If it has, do the rest by hand, then final", quoted(r.left(res)), r.NotDone), err}
+	case errors.Is(err, idempotency.ErrOtherKeys):
+		return "", &Refusal{"the run had another WithDerivation than its route has now. Resume would repeat what it did under other derived keys, " +
+			"which no other system recognises. Find out under those of before what has happened, or set WithDerivation back", err}
 	case errors.Is(err, store.ErrChanged):
 		return "", &Refusal{fmt.Sprintf("the record is %s, and only what is held can be decided", StateOf(r.Info)), err}
 	case r.Info.State == store.Corrupt && seen != r.Info.Seen():

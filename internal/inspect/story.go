@@ -16,6 +16,10 @@ type Attempt struct {
 	Attempt int    `json:"attempt"`
 	Started string `json:"started" jsonschema:"by the clock of its process"`
 	Trace   string `json:"trace,omitempty" jsonschema:"its span, as W3C traceparent"`
+	// What follows is of a run that has left its key held.
+	Cause    string `json:"cause,omitempty" jsonschema:"why it has left its key held, as that of the record; absent if it has not, or does not say"`
+	Held     string `json:"held,omitempty" jsonschema:"when it did, by the clock of its process"`
+	Answered int    `json:"answered,omitempty" jsonschema:"the status with which it ended then"`
 }
 
 // A Story is what happened to a record, and what may be decided.
@@ -33,7 +37,10 @@ type Story struct {
 func (r *Ruling) Story(ctx context.Context) Story {
 	t := Story{Type: "why", Record: RecordOf(r.Info), Runs: []Attempt{}, Happened: happened(r.Info), Decisions: []Decision{}}
 	for _, run := range r.Info.Runs {
-		at := Attempt{Attempt: run.Attempt, Started: run.Started.UTC().Format(time.RFC3339)}
+		at := Attempt{
+			Attempt: run.Attempt, Started: run.Started.UTC().Format(time.RFC3339),
+			Cause: string(run.Cause), Held: moment(run.Held), Answered: run.Status,
+		}
 		if run.Trace != (event.TraceContext{}) {
 			at.Trace = run.Trace.String()
 		}
@@ -54,16 +61,20 @@ func (r *Ruling) Story(ctx context.Context) Story {
 	return t
 }
 
-// An Event of a story is a run, or a decision about one.
+// An Event of a story is a run, that it has left its key held, or a decision about it.
 type Event struct {
-	Run     *Attempt
-	Decided *Made
+	Run, Hold *Attempt
+	Decided   *Made
 }
 
-// Events are the runs and the decisions, each behind the run that it is about.
+// Events are the runs, holds and decisions, each behind the run that it is about.
 func (t *Story) Events() (all []Event) {
 	for i := range t.Runs {
-		all = append(all, Event{Run: &t.Runs[i]})
+		run := &t.Runs[i]
+		all = append(all, Event{Run: run})
+		if run.Cause != "" || run.Held != "" {
+			all = append(all, Event{Hold: run})
+		}
 	}
 	for i := range t.Record.Decided {
 		d := &t.Record.Decided[i]
@@ -77,8 +88,11 @@ func (t *Story) Events() (all []Event) {
 }
 
 func (e Event) attempt() int {
-	if e.Run != nil {
+	switch {
+	case e.Run != nil:
 		return e.Run.Attempt
+	case e.Hold != nil:
+		return e.Hold.Attempt
 	}
 	return e.Decided.Attempt
 }
@@ -107,8 +121,8 @@ func happened(i idempotency.RecordInfo) string {
 	case "completed":
 		return fmt.Sprintf("The answer is recorded%s. Every retry gets it%s, and nothing runs.", withStatus(i.Status), until(i.TTL))
 	case "held":
-		return fmt.Sprintf("Nobody knows whether attempt %d has had its effect: it ended without a definite answer, or its process died, hung or lost the store. "+
-			"Retries get 409 outcome-unknown, and nothing runs until somebody decides%s.", i.Attempt, ending(i.TTL))
+		return fmt.Sprintf("Nobody knows whether attempt %d has had its effect: %s. "+
+			"Retries get 409 outcome-unknown, and nothing runs until somebody decides%s.", i.Attempt, reason(i), ending(i.TTL))
 	default:
 		return "The record cannot be read. After a deployment, another version can probably read it: roll back, and forget nothing. " +
 			"Otherwise it is damaged. Requests with the key get 500 or 503, and nothing runs. Find out from your own data whether the effect has happened, before you forget it."

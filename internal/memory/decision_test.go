@@ -24,7 +24,7 @@ func TestDecisionsBesideAnAnswer(t *testing.T) {
 			c := guardtest.MemoryClaim(uint64(n + 1))
 			c.Note, c.Hold = []byte(strings.Repeat("n", 64)), true
 			r := guardtest.Claim(t, s, "key", c)
-			require.NoError(t, s.Hold(t.Context(), "key", c.Owner))
+			require.NoError(t, s.Hold(t.Context(), "key", c.Owner, nil))
 			seen = store.Seen{Owner: c.Owner, Attempt: r.Attempt, State: store.Held}
 			if n < 19 {
 				before := s.Bytes()

@@ -26,7 +26,7 @@ func TestMemoryStoreBytesPerRecord(t *testing.T) {
 	const n = 200_000
 	keys := guardtest.MemoryKeys(n)
 	label := "POST /charges"
-	for note, limit := range map[int]float64{0: 200, 17: 240, 42: 260, 64: 280} { // guards make 17 and 42
+	for note, limit := range map[int]float64{0: 200, 21: 240, 46: 260, 64: 280} { // guards make 21 and 46
 		s := memory.New(memory.Config{})
 		before := heapBytes()
 		for i, key := range keys {

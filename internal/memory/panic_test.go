@@ -20,7 +20,7 @@ func TestMemoryStoreKeepsNoLockAfterAPanic(t *testing.T) {
 		"Renew":     func(ctx context.Context, s *memory.Store) { _ = s.Renew(ctx, key, c.Owner) },
 		"Complete":  func(ctx context.Context, s *memory.Store) { _ = s.Complete(ctx, key, c.Owner, store.Completion{}) },
 		"Release":   func(ctx context.Context, s *memory.Store) { _ = s.Release(ctx, key, c.Owner, store.Release{}) },
-		"Hold":      func(ctx context.Context, s *memory.Store) { _ = s.Hold(ctx, key, c.Owner) },
+		"Hold":      func(ctx context.Context, s *memory.Store) { _ = s.Hold(ctx, key, c.Owner, nil) },
 		"SaveStep":  func(ctx context.Context, s *memory.Store) { _ = s.SaveStep(ctx, key, c.Owner, "step", nil) },
 		"Get":       func(ctx context.Context, s *memory.Store) { _, _ = s.Get(ctx, key) },
 		"GetAnswer": func(ctx context.Context, s *memory.Store) { _, _ = s.GetAnswer(ctx, key) },

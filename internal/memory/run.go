@@ -122,16 +122,16 @@ func (s *Store) complete(sh *shard, r entry, key string, now int64, c store.Comp
 
 // Release implements [store.Store].
 func (s *Store) Release(ctx context.Context, key string, o store.Owner, rel store.Release) error {
-	return s.giveUp(ctx, key, o, store.Released, rel)
+	return s.giveUp(ctx, key, o, store.Released, rel, nil)
 }
 
 // Hold implements [store.Store].
-func (s *Store) Hold(ctx context.Context, key string, o store.Owner) error {
-	return s.giveUp(ctx, key, o, store.Held, store.Release{})
+func (s *Store) Hold(ctx context.Context, key string, o store.Owner, note []byte) error {
+	return s.giveUp(ctx, key, o, store.Held, store.Release{}, note)
 }
 
-// giveUp ends a claim without an answer.
-func (s *Store) giveUp(ctx context.Context, key string, o store.Owner, state store.State, rel store.Release) error {
+// giveUp ends a claim without an answer, and with another note unless that is empty.
+func (s *Store) giveUp(ctx context.Context, key string, o store.Owner, state store.State, rel store.Release, note []byte) error {
 	return s.asOwner(ctx, key, o, func(sh *shard, r entry, now int64) error {
 		switch {
 		case r.state == store.Claimed, r.is(byLapse):
@@ -150,6 +150,7 @@ func (s *Store) giveUp(ctx context.Context, key string, o store.Owner, state sto
 					kept = min(kept, rel.Keep)
 				}
 			}
+			s.room.charge(sh.replaceNote(r, note), r.tenant)
 			sh.touch(r, state, now, kept)
 			sh.watchers.Wake(key)
 			return nil

@@ -107,10 +107,21 @@ func (sh *shard) keepDecision(r entry, note []byte) int {
 	if len(note) == 0 {
 		return 0
 	}
+	return sh.setNotes(r, store.AppendDecision, note[:min(len(note), maxDecisionLen)])
+}
+
+// replaceNote puts another note in place of that of the claim, and returns as keepDecision.
+func (sh *shard) replaceNote(r entry, note []byte) int {
+	if len(note) == 0 {
+		return 0
+	}
+	return sh.setNotes(r, store.ReplaceNote, note[:min(len(note), maxNoteLen)])
+}
+
+func (sh *shard) setNotes(r entry, with func(notes, note []byte) []byte, note []byte) int {
 	old, _ := sh.values.Value(*r.value)
-	notes := store.AppendDecision(old, note[:min(len(note), maxDecisionLen)])
 	before := r.value.Size()
-	sh.values.Set(&sh.records, r.slot, r.value, notes, nil)
+	sh.values.Set(&sh.records, r.slot, r.value, with(old, note), nil)
 	return r.value.Size() - before
 }
 

@@ -67,7 +67,7 @@ func TestMemoryStoreFullRefusesOnlyNewKeys(t *testing.T) {
 			require.NoError(t, s.SaveStep(ctx, keys[0], owners[0], "step", make([]byte, 1<<10)))
 			require.NoError(t, s.Complete(ctx, keys[0], owners[0], store.Completion{Answer: make([]byte, 1<<10), TTL: time.Hour}))
 			require.NoError(t, s.Release(ctx, keys[1], owners[1], store.Release{}))
-			require.NoError(t, s.Hold(ctx, keys[2], owners[2]))
+			require.NoError(t, s.Hold(ctx, keys[2], owners[2], nil))
 			require.NoError(t, s.Resolve(ctx, keys[2], guardtest.HeldBy(owners[2], 1), guardtest.Answered("answer")))
 			if name == "bytes" { // another attempt would bring more
 				refuseMemory(t, s, keys[1])
@@ -221,7 +221,7 @@ func TestMemoryStoreGivesBackItsBytes(t *testing.T) {
 	require.NoError(t, s.SaveStep(ctx, "key", owner, "step", make([]byte, 50)))
 	require.Equal(t, int64(50), withStep-s.Bytes())
 	require.NoError(t, s.SaveStep(ctx, "key", owner, "undone", []byte("begun")))
-	require.NoError(t, s.Hold(ctx, "key", owner))
+	require.NoError(t, s.Hold(ctx, "key", owner, nil))
 	require.NoError(t, s.Resolve(ctx, "key", guardtest.HeldBy(owner, 1), store.Settlement{Undone: map[string][]byte{"undone": []byte("begun")}}))
 	require.Equal(t, int64(50), withStep-s.Bytes())
 	owner = claimMemory(t, s, "key", 2)
@@ -251,7 +251,7 @@ func TestMemoryStoreConcurrentCalls(t *testing.T) {
 			case 0:
 				_ = s.Release(ctx, key, c.Owner, store.Release{})
 			case 1:
-				_ = s.Hold(ctx, key, c.Owner)
+				_ = s.Hold(ctx, key, c.Owner, nil)
 			case 2:
 				_ = s.Complete(ctx, key, c.Owner, store.Completion{Answer: make([]byte, random.IntN(100)), TTL: time.Millisecond})
 			case 3:

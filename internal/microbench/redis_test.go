@@ -102,7 +102,7 @@ func BenchmarkRedisNote(b *testing.B) {
 		b.ReportMetric(float64(noted[len(noted)/2])/float64(plain[len(plain)/2]), "x-plain")
 		b.ReportMetric(0, "ns/op") // of both
 	}
-	for _, note := range []int{17, 42} {
+	for _, note := range []int{21, 46} {
 		b.Run(fmt.Sprintf("claim/%d", note), func(b *testing.B) {
 			var plain, noted []time.Duration
 			for b.Loop() {

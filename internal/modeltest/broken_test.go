@@ -97,6 +97,11 @@ var bugs = []bug{
 			e.next.notes += noteOf(q.c.owner)
 		}
 	}},
+	{name: "a hold leaves the note", after: func(q *question, e *ending) {
+		if q.c.method == hold {
+			e.next.notes = q.r.notes
+		}
+	}},
 	{name: "a takeover is not told", after: func(_ *question, e *ending) { e.next.tookOver = false }},
 	{name: "a claim that is not granted leaves its label", after: func(q *question, e *ending) {
 		if q.c.method == claim && !e.mine {

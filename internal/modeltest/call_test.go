@@ -90,7 +90,7 @@ func perform(ctx context.Context, s fullStore, c call) reply {
 	case release:
 		err = s.Release(ctx, c.key, c.owner, c.release)
 	case hold:
-		err = s.Hold(ctx, c.key, c.owner)
+		err = s.Hold(ctx, c.key, c.owner, []byte(heldNoteOf(c.owner)))
 	case saveStep:
 		err = s.SaveStep(ctx, c.key, c.owner, stepNames[c.step], []byte(c.answer))
 	case get:

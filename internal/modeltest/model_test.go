@@ -40,9 +40,10 @@ const (
 	maxDecisions = 8
 )
 
-// noteOf returns the note of an owner's claims, and labelOf their label.
-func noteOf(o store.Owner) string  { return string('a' + rune(o[0]&15)) }
-func labelOf(o store.Owner) string { return "route " + noteOf(o) }
+// noteOf returns the note of an owner's claims, heldNoteOf that of its holds, and labelOf the label.
+func noteOf(o store.Owner) string     { return string('a' + rune(o[0]&15)) }
+func heldNoteOf(o store.Owner) string { return strings.ToUpper(noteOf(o)) }
+func labelOf(o store.Owner) string    { return "route " + noteOf(o) }
 
 // stepNames are the steps that a run may have here.
 var stepNames = [...]string{"a", "b"}
@@ -203,6 +204,9 @@ func (r record) own(c call) []ending {
 		if state == store.Released {
 			next.blank = r.blank && c.release.Undone
 			next.unbound = next.blank && (c.release.Unbind || c.release.Unused && r.unbound)
+		}
+		if state == store.Held {
+			next.notes = r.notes[:len(r.notes)-1] + heldNoteOf(r.owner)
 		}
 		if next.blank && state == store.Released {
 			if c.release.Keep > 0 {

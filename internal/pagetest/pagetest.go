@@ -80,7 +80,7 @@ func Start(t testing.TB, addr string, command ...string) (stop func()) {
 }
 
 // passing is what differs from call to call.
-var passing = regexp.MustCompile(`(?m)^Date: .*$|decision [0-9a-f]{32}|(began \d+[smhd] ago \()?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
+var passing = regexp.MustCompile(`(?m)^Date: .*$|decision [0-9a-f]{32}|((?:began |held \d+ +)\d+[smhd] ago \()?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
 
 // Converse runs the commands of a block, those behind "$ ", and compares their answers with those of
 // the block. Of a time and of the ID of a decision only the presence counts. The names that a page has for what a test chooses,

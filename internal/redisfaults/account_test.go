@@ -164,7 +164,7 @@ func exerciseAccount(t *testing.T, client redis.UniversalClient) error {
 	try(s.Release(ctx, key, c.Owner, store.Release{}))
 	waiting.Watch = false
 	claim(waiting)
-	try(s.Hold(ctx, key, waiting.Owner))
+	try(s.Hold(ctx, key, waiting.Owner, nil))
 	try(s.Resolve(ctx, key, guardtest.HeldBy(waiting.Owner, 2), store.Settlement{}))
 	_, err = s.List(ctx, store.Query{Holding: true}) // takes the settled claim out
 	try(err)

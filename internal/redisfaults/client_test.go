@@ -180,7 +180,7 @@ func storeCalls(s *idempotency.RedisStore, key string, c store.Claim) map[string
 			return s.Complete(ctx, key, c.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour})
 		},
 		"Release":   func(ctx context.Context) error { return s.Release(ctx, key, c.Owner, store.Release{}) },
-		"Hold":      func(ctx context.Context) error { return s.Hold(ctx, key, c.Owner) },
+		"Hold":      func(ctx context.Context) error { return s.Hold(ctx, key, c.Owner, nil) },
 		"Get":       func(ctx context.Context) error { _, err := s.Get(ctx, key); return err },
 		"GetAnswer": func(ctx context.Context) error { _, err := s.GetAnswer(ctx, key); return err },
 		"List":      func(ctx context.Context) error { _, err := s.List(ctx, store.Query{}); return err },

@@ -218,7 +218,7 @@ func TestRedisHookThatSwallows(t *testing.T) {
 		"Complete": s.Complete(ctx, key, c.Owner, store.Completion{TTL: time.Hour}),
 		"large":    s.Complete(ctx, key, c.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}),
 		"Release":  s.Release(ctx, key, c.Owner, store.Release{}),
-		"Hold":     s.Hold(ctx, key, c.Owner),
+		"Hold":     s.Hold(ctx, key, c.Owner, nil),
 		"Forget":   s.Forget(ctx, key, store.Seen{}),
 	} {
 		require.ErrorContains(t, err, "returned nothing", name)

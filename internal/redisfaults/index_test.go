@@ -85,7 +85,7 @@ func TestRedisRoundTripsOfAHold(t *testing.T) {
 	require.Equal(t, 1, evals(func() { claim(key, d) }), "replay")
 	require.Equal(t, 2, evals(func() { claim("other", d) }), "another claim")
 	require.EqualValues(t, 1, server.Do(t, "ZCARD", "idem:"+redisproto.IndexKey), "what is settled left with it")
-	require.Equal(t, 1, evals(func() { require.NoError(t, s.Hold(ctx, "other", d.Owner)) }), "hold")
+	require.Equal(t, 1, evals(func() { require.NoError(t, s.Hold(ctx, "other", d.Owner, nil)) }), "hold")
 	require.Equal(t, 1, evals(func() {
 		require.NoError(t, s.Complete(ctx, "other", d.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
 	}), "complete with a large answer")
@@ -94,7 +94,7 @@ func TestRedisRoundTripsOfAHold(t *testing.T) {
 
 	rerun := guardtest.RedisClaim()
 	require.Equal(t, 1, evals(func() { claim("rerun", rerun) }), "claim without Hold")
-	require.Equal(t, 2, evals(func() { require.NoError(t, s.Hold(ctx, "rerun", rerun.Owner)) }), "hold without Hold")
+	require.Equal(t, 2, evals(func() { require.NoError(t, s.Hold(ctx, "rerun", rerun.Owner, nil)) }), "hold without Hold")
 }
 
 // The process dies after its claim was granted and before it is in the index. Nothing has run. The
@@ -146,7 +146,7 @@ func TestRedisReaderLeavesAClaimThatHasJustBeenEntered(t *testing.T) {
 	} {
 		ctx, key, c := t.Context(), guardtest.RedisKey(), holdClaim()
 		claimed(t, s, key, c)
-		require.NoError(t, s.Hold(ctx, key, c.Owner))
+		require.NoError(t, s.Hold(ctx, key, c.Owner, nil))
 		r := recordOf(t, s, key)
 		require.NoError(t, s.Resolve(ctx, key, r.Seen(), store.Settlement{}))
 		called := false
@@ -175,7 +175,7 @@ func TestRedisFullServerKeepsItsIndex(t *testing.T) {
 	server.Do(t, "CONFIG", "SET", "maxmemory", "100")
 	_, err := s.Claim(ctx, guardtest.RedisKey(), holdClaim())
 	require.ErrorIs(t, err, idempotency.ErrStoreFull)
-	require.NoError(t, s.Hold(ctx, held, c.Owner))
+	require.NoError(t, s.Hold(ctx, held, c.Owner, nil))
 	require.Equal(t, []string{held}, keysOf(t, s, holding))
 }
 

@@ -121,7 +121,7 @@ func redisOutOfMemory(t *testing.T, addrs []string, servers ...*redistest.Server
 	require.NoError(t, s.Complete(ctx, large, largeOwner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour}))
 	require.NoError(t, s.Release(ctx, released, releasedOwner, store.Release{}))
 	refused(released, releasedOwner, store.Released)
-	require.NoError(t, s.Hold(ctx, held, heldOwner))
+	require.NoError(t, s.Hold(ctx, held, heldOwner, nil))
 	require.NoError(t, s.Resolve(ctx, held, guardtest.HeldBy(heldOwner, 1), guardtest.Answered("resolved")))
 
 	for _, server := range servers {
@@ -226,7 +226,7 @@ func TestRedisRepeatedCallsWrite(t *testing.T) {
 		"Complete large": func(key string) error {
 			return s.Complete(ctx, key, c.Owner, store.Completion{Answer: guardtest.LargeAnswer, TTL: time.Hour})
 		},
-		"Hold": func(key string) error { return s.Hold(ctx, key, c.Owner) },
+		"Hold": func(key string) error { return s.Hold(ctx, key, c.Owner, nil) },
 		"Resolve": func(key string) error {
 			return s.Resolve(ctx, key, guardtest.HeldBy(c.Owner, 1), guardtest.Answered("by hand"))
 		},
@@ -234,7 +234,7 @@ func TestRedisRepeatedCallsWrite(t *testing.T) {
 		key := guardtest.RedisKey()
 		require.NoError(t, claim(key))
 		if name == "Resolve" {
-			require.NoError(t, s.Hold(ctx, key, c.Owner))
+			require.NoError(t, s.Hold(ctx, key, c.Owner, nil))
 		}
 		require.NoError(t, call(key))
 		before := master.Info(t, "replication")["master_repl_offset"]
@@ -266,10 +266,10 @@ func TestRedisWithReplicasKeepsStepsAndHolds(t *testing.T) {
 	}
 	for range 2 {
 		again := open(50 * time.Millisecond)
-		require.ErrorContains(t, again.Hold(ctx, key, c.Owner), "too few replicas")
+		require.ErrorContains(t, again.Hold(ctx, key, c.Owner, nil), "too few replicas")
 	}
 	replica.Resume(t)
-	require.NoError(t, patient.Hold(ctx, key, c.Owner))
+	require.NoError(t, patient.Hold(ctx, key, c.Owner, nil))
 
 	other := guardtest.RedisStore(t, guardtest.RedisClient(t, replica.Addr))
 	r := recordOf(t, other, key)
@@ -289,7 +289,7 @@ func TestRedisWithReplicasKeepsStepsAndHolds(t *testing.T) {
 
 	key = guardtest.RedisKey()
 	claimed(t, patient, key, c)
-	require.NoError(t, patient.Hold(ctx, key, c.Owner))
+	require.NoError(t, patient.Hold(ctx, key, c.Owner, nil))
 	replica.Pause(t)
 	require.NoError(t, hasty.Resolve(ctx, key, guardtest.HeldBy(c.Owner, 1), store.Settlement{}))
 }

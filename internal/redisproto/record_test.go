@@ -167,7 +167,7 @@ func TestRedisRecords(t *testing.T) {
 func TestRedisNotes(t *testing.T) {
 	h, err := NewClaim(store.Claim{Owner: [16]byte{1}, Lease: time.Second, Retention: time.Hour})
 	require.NoError(t, err)
-	for _, size := range []int{0, 1, 17, 42, MaxNote} {
+	for _, size := range []int{0, 1, 17, 46, MaxNote} {
 		for _, label := range []string{"", "POST /charges", strings.Repeat("x", MaxNote)} {
 			note := bytes.Repeat([]byte("n"), size)
 			sealed := bytes.Repeat([]byte("k"), 3*(size%2))

@@ -144,9 +144,10 @@ func SaveStep(name string, owner store.Owner, step string, value []byte) Call {
 }
 
 // Hold returns the call that holds a record for its owner. The script announces it on the
-// channel if somebody waits. Refused: the owner does not hold the claim.
-func Hold(name string, owner store.Owner, channel string) Call {
-	return newCall(&settleScript, name, owner[:], int(store.Held), channel, "")
+// channel if somebody waits. Note replaces that of the claim, unless it is empty. Refused: the owner does not hold
+// the claim.
+func Hold(name string, owner store.Owner, channel string, note []byte) Call {
+	return newCall(&settleScript, name, owner[:], int(store.Held), channel, "", "", 0, note)
 }
 
 // Release returns the call that gives a claim back under which something may have been done.

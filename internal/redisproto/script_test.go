@@ -25,7 +25,7 @@ func TestRedisCalls(t *testing.T) {
 		"renew": {Renew("name", owner)},
 		"step":  {SaveStep("name", owner, "step", []byte("value"))},
 		"settle": {
-			Hold("name", owner, "channel"), Release("name", owner, "channel"),
+			Hold("name", owner, "channel", []byte("note")), Release("name", owner, "channel"),
 			ReleaseUndone("name", owner, "channel", time.Minute, false, true), ReleaseUndone("name", owner, "channel", 0, true, false),
 			Complete("name", owner, "channel", answer), CompleteDetached("name", owner, "channel", answer),
 		},

@@ -142,7 +142,7 @@ func TestStoredFormOfARecord(t *testing.T) {
 		of("released", false, func(s formServer) error {
 			return s.Release(t.Context(), "key", owner, store.Release{Undone: true, Unbind: true, Keep: time.Minute})
 		}),
-		of("held", true, func(s formServer) error { return s.Hold(t.Context(), "key", owner) }),
+		of("held", true, func(s formServer) error { return s.Hold(t.Context(), "key", owner, nil) }),
 		of("lapsed", false, func(s formServer) error {
 			s.redis.FastForward(time.Minute)
 			return again(s, func(c *store.Claim) { c.Hold = true })
@@ -152,11 +152,11 @@ func TestStoredFormOfARecord(t *testing.T) {
 			return again(s, func(c *store.Claim) { c.Note, c.Label = []byte("another note"), strings.Repeat("x", 64) })
 		}),
 		of("by-hand", true, func(s formServer) error {
-			require.NoError(t, s.Hold(t.Context(), "key", owner))
+			require.NoError(t, s.Hold(t.Context(), "key", owner, nil))
 			return s.Resolve(t.Context(), "key", store.Seen{Owner: owner, Attempt: 1, State: store.Held}, store.Settlement{})
 		}),
 		of("decided", true, func(s formServer) error {
-			require.NoError(t, s.Hold(t.Context(), "key", owner))
+			require.NoError(t, s.Hold(t.Context(), "key", owner, nil))
 			return s.Resolve(t.Context(), "key", store.Seen{Owner: owner, Attempt: 1, State: store.Held}, store.Settlement{Note: []byte("by ada")})
 		}),
 		of("tagged", false, func(formServer) error { return nil }, store.Tag([]byte("order number 77.")), store.Tag([]byte("tenant is alice."))),

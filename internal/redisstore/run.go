@@ -113,8 +113,8 @@ func (s *Store) Release(ctx context.Context, key string, o store.Owner, r store.
 }
 
 // Hold implements [store.Store].
-func (s *Store) Hold(ctx context.Context, key string, o store.Owner) error {
-	result, err := s.change(ctx, key, redisproto.Hold(s.prefix+key, o, s.listener.channel), true, store.ErrNotOwner)
+func (s *Store) Hold(ctx context.Context, key string, o store.Owner, note []byte) error {
+	result, err := s.change(ctx, key, redisproto.Hold(s.prefix+key, o, s.listener.channel, note), true, store.ErrNotOwner)
 	if err == nil && result != redisproto.Entered {
 		err = s.index.enter(ctx, key, o, false)
 	}

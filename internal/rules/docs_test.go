@@ -61,7 +61,14 @@ func TestDocs(t *testing.T) {
 		return [...]string{
 			RecordAnswer: "record the answer", LetRun: "let the next attempt run, without the marks", RefuseWord: "an error",
 			RefuseHidden: "`ErrCorrupt` or `ErrUnreadableHere`", RefuseResult: "`ErrStepsRecorded`", RefuseMark: "`ErrUncertain`",
+			RefuseKeys: "`ErrOtherKeys`",
 		}[r]
+	})
+	section(&b, "What is told of the keys that a run has derived", "Of `RecordInfo.ID` and `DeriveKey`, for the function of `WithResolver` too. `WithDerivation` says what they are derived of.", Derived, func(told bool) string {
+		if told {
+			return "they are told, and a resolver is asked"
+		}
+		return "they are empty, and no resolver is asked"
 	})
 	section(&b, "What a request gets from the record that it meets", "A request with a key that somebody has claimed. An overtaken run gets the same, with `in-flight` in place of `key-reused`, `store-unavailable` and `try-later`: its client is not told that it was not run.", Recorded, func(c problem.Code) string {
 		if c == "" {

@@ -250,14 +250,32 @@ func TestDecided(t *testing.T) {
 			return "something was done, and somebody says that nothing was"
 		case r == LetRun && has(f, DeniesResult):
 			return "a step that has happened is denied"
+		case r == LetRun && has(f, SaysResume) && has(f, KeysChanged):
+			return "an effect is repeated under a key by which nobody recognises it"
+		case r == RefuseKeys && (!has(f, KeysChanged) || has(f, SaysNotExecuted) || has(f, DeniesResult)):
+			return "nothing is repeated under other keys"
 		case r == LetRun && has(f, SaysResume) && has(f, MarkStands):
 			return "a step that must not be repeated is"
-		case r == RefuseMark && (!has(f, MarkStands) || has(f, SaysNotExecuted) || has(f, DeniesResult)):
+		case r == RefuseMark && (!has(f, MarkStands) || has(f, SaysNotExecuted) || has(f, DeniesResult) || has(f, KeysChanged)):
 			return "who says that nothing has happened says it of each step"
 		case r == RefuseResult && !has(f, DeniesResult) && (!has(f, HasResults) || has(f, SaysResume)):
 			return "the recorded steps are those that the next attempt is to find"
 		case r == RefuseWord:
 			return "the decision is clear"
+		}
+		return ""
+	})
+}
+
+func TestDerived(t *testing.T) {
+	check(t, Derived, func(f Keying, told bool) string {
+		switch {
+		case told && has(f, OnlyName):
+			return "what is told is derived of nothing"
+		case told && has(f, DerivedOtherwise):
+			return "somebody asks under a key that the run has not had, and hears that nothing has happened"
+		case !told && has(f, KeyKnown) && !has(f, DerivedOtherwise):
+			return "nobody can ask what has happened"
 		}
 		return ""
 	})

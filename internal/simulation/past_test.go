@@ -82,8 +82,8 @@ func (p *pastStore) Release(ctx context.Context, key string, o store.Owner, r st
 	return p.call(ctx, func(ctx context.Context, st *idempotency.MemoryStore) error { return st.Release(ctx, key, o, r) })
 }
 
-func (p *pastStore) Hold(ctx context.Context, key string, o store.Owner) error {
-	return p.call(ctx, func(ctx context.Context, st *idempotency.MemoryStore) error { return st.Hold(ctx, key, o) })
+func (p *pastStore) Hold(ctx context.Context, key string, o store.Owner, note []byte) error {
+	return p.call(ctx, func(ctx context.Context, st *idempotency.MemoryStore) error { return st.Hold(ctx, key, o, note) })
 }
 
 var errBank = errors.New("the bank does not answer")

@@ -246,9 +246,9 @@ func (l *simLink) Release(ctx context.Context, key string, o store.Owner, r stor
 	return err
 }
 
-func (l *simLink) Hold(ctx context.Context, key string, o store.Owner) error {
+func (l *simLink) Hold(ctx context.Context, key string, o store.Owner, note []byte) error {
 	return l.callAsOwner(ctx, "hold", key, o, func(s *idempotency.MemoryStore, key string) error {
-		return s.Hold(context.WithoutCancel(ctx), key, o)
+		return s.Hold(context.WithoutCancel(ctx), key, o, note)
 	})
 }
 

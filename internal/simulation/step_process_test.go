@@ -98,7 +98,7 @@ func (deadStore) Complete(context.Context, string, store.Owner, store.Completion
 func (deadStore) Release(context.Context, string, store.Owner, store.Release) error {
 	return guardtest.ErrDown
 }
-func (deadStore) Hold(context.Context, string, store.Owner) error { return guardtest.ErrDown }
+func (deadStore) Hold(context.Context, string, store.Owner, []byte) error { return guardtest.ErrDown }
 func (deadStore) SaveStep(context.Context, string, store.Owner, string, []byte) error {
 	return guardtest.ErrDown
 }

@@ -125,8 +125,11 @@ func (r *Row) Release(o store.Owner, rel store.Release, now Moment) (changed boo
 }
 
 // Hold marks the outcome as unknown.
-func (r *Row) Hold(o store.Owner, now Moment) (changed bool, err error) {
-	return r.giveUp(store.Held, o, store.Release{}, now)
+func (r *Row) Hold(o store.Owner, note []byte, now Moment) (changed bool, err error) {
+	if changed, err = r.giveUp(store.Held, o, store.Release{}, now); changed {
+		r.Notes = store.ReplaceNote(r.Notes, note)
+	}
+	return changed, err
 }
 
 func (r *Row) giveUp(state store.State, o store.Owner, rel store.Release, now Moment) (bool, error) {

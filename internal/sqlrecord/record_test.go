@@ -117,7 +117,7 @@ func TestStoredFormOfARow(t *testing.T) {
 		of("released", false, func(r *Row) error {
 			return changed(r.Release(owner, store.Release{Undone: true, Unbind: true, Keep: time.Minute}, now))
 		}),
-		of("held", true, func(r *Row) error { return changed(r.Hold(owner, now)) }),
+		of("held", true, func(r *Row) error { return changed(r.Hold(owner, nil, now)) }),
 		of("lapsed", false, func(r *Row) error {
 			c := formClaim
 			c.Owner, c.Hold = store.Owner{1}, true
@@ -131,11 +131,11 @@ func TestStoredFormOfARow(t *testing.T) {
 			return err
 		}),
 		of("by-hand", true, func(r *Row) error {
-			require.NoError(t, changed(r.Hold(owner, now)))
+			require.NoError(t, changed(r.Hold(owner, nil, now)))
 			return changed(r.Resolve(r.seenAs(store.Held), store.Settlement{}, now))
 		}),
 		of("decided", true, func(r *Row) error {
-			require.NoError(t, changed(r.Hold(owner, now)))
+			require.NoError(t, changed(r.Hold(owner, nil, now)))
 			return changed(r.Resolve(r.seenAs(store.Held), store.Settlement{Note: []byte("by ada")}, now))
 		}),
 		of("hold-ends", true, func(*Row) error { return nil }),

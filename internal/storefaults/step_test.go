@@ -116,6 +116,7 @@ func TestStepIsNotForgottenWithItsRecord(t *testing.T) {
 		for _, e := range events.All() {
 			require.True(t, e.Kind != event.Held || e.Cause == event.CauseForgotten, "%s", e.Cause)
 		}
+		require.Equal(t, event.CauseForgotten, guardtest.Lookup(t, guardtest.NewGuard(t, st.Behind), guardtest.HeldKey).Cause)
 	})
 }
 

@@ -43,6 +43,9 @@ func TestTransactionEndedAfterTheWishIsUnknown(t *testing.T) {
 			for _, e := range s.events.All() {
 				require.True(t, e.Kind != event.Held || e.Cause == event.CauseCommit, "%s", e.Cause)
 			}
+			if info := guardtest.Lookup(t, guardtest.NewGuard(t, s.store.Behind), guardtest.HeldKey); recovery == idempotency.Hold {
+				require.Equal(t, event.CauseCommit, info.Cause)
+			}
 			second := s.Do(t, guardtest.Call{Key: "k"})
 			require.Equal(t, next, second.Status)
 			require.False(t, second.Replayed())

@@ -215,3 +215,21 @@ func TestCommitInDoubtBesideAnotherPayload(t *testing.T) {
 		require.True(t, s.Do(t, guardtest.Call{Key: "k", Body: "other"}).Replayed())
 	})
 }
+
+// The commit of the last attempt gets no reply. If its record is still there, that tells that there was no commit; in a record
+// that was made anew, it is why the key is held.
+func TestCommitInDoubtIsWhyAKeyIsHeld(t *testing.T) {
+	guardtest.Each(t, map[string]event.Cause{"the record is there": event.CauseAttempts, "the record is gone": event.CauseCommit}, func(t *testing.T, want event.Cause) {
+		s := newShop(t, charge, idempotency.WithRecovery(idempotency.HoldAfter(1)))
+		s.store.On("commit", guardtest.First(1, func(context.Context, func() error) error {
+			if want == event.CauseCommit {
+				s.store.Replace(idempotency.NewMemoryStore())
+			}
+			return guardtest.ErrDown
+		}))
+		s.Do(t, guardtest.Call{Key: "k"})
+		info := guardtest.Lookup(t, guardtest.NewGuard(t, s.store.Behind), guardtest.HeldKey)
+		require.Equal(t, store.Held, info.State)
+		require.Equal(t, want, info.Cause)
+	})
+}

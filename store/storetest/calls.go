@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -93,9 +94,10 @@ func (e *env) release(o store.Owner, said ...store.Release) {
 	e.returned("Release", e.store.Release(e.ctx, e.key, o, append(said, store.Release{})[0]))
 }
 
-func (e *env) hold(o store.Owner) {
+// hold holds the key as o. Without a note, that of the claim stays.
+func (e *env) hold(o store.Owner, note ...string) {
 	e.t.Helper()
-	e.returned("Hold", e.store.Hold(e.ctx, e.key, o))
+	e.returned("Hold", e.store.Hold(e.ctx, e.key, o, []byte(strings.Join(note, ""))))
 }
 
 // save saves steps, given as names and values in turn.

@@ -86,7 +86,7 @@ func callsOf(s store.Store) map[string]func(context.Context) {
 		"Renew":    func(ctx context.Context) { _ = s.Renew(ctx, key, alice) },
 		"Complete": func(ctx context.Context) { _ = s.Complete(ctx, key, alice, completion("answer")) },
 		"Release":  func(ctx context.Context) { _ = s.Release(ctx, key, alice, store.Release{}) },
-		"Hold":     func(ctx context.Context) { _ = s.Hold(ctx, key, alice) },
+		"Hold":     func(ctx context.Context) { _ = s.Hold(ctx, key, alice, nil) },
 	}
 	if s, ok := s.(store.StepStore); ok {
 		calls["SaveStep"] = func(ctx context.Context) { _ = s.SaveStep(ctx, key, alice, "name", []byte("value")) }

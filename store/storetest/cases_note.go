@@ -65,6 +65,34 @@ var noteCases = []testCase{
 		e.advance(lease + margin)
 		e.claim(bob, noted("b")).notes("a", "b")
 	}},
+	// Why a key is held is known at the end of its run only.
+	{"Note/of a hold replaces that of the claim", func(e *env) {
+		var binary [64]byte
+		for i := range binary {
+			binary[i] = byte(i * 5)
+		}
+		e.released(noted("a"))
+		e.claim(bob, noted("b"), labelled("POST /charges"))
+		e.hold(bob, string(binary[:]))
+		e.claim(carol, noted("c")).notes("a", string(binary[:]))
+		e.complete(bob, "answer")
+		e.claim(carol, noted("c")).notes("a", string(binary[:]))
+
+		lapsed, none := e.on("lapsed"), e.on("none")
+		lapsed.lapsed(holding, noted("died"))
+		lapsed.claim(bob, noted("b")).notes("died")
+		lapsed.hold(alice, "has not died")
+		lapsed.claim(bob, noted("b")).notes("has not died")
+		none.claimed(noted("a"))
+		none.hold(alice)
+		none.claim(bob, noted("b")).notes("a")
+	}},
+	{"Note/of a hold that is repeated is kept once", func(e *env) {
+		e.claimed(noted("a"))
+		e.hold(alice, "first")
+		e.hold(alice, "second")
+		e.claim(bob, noted("b")).notes("first")
+	}},
 	{"Note/of a claim that is not granted is not kept", func(e *env) {
 		e.claimed(noted("a"))
 		e.claim(bob, noted("b")).notes("a")

@@ -154,7 +154,7 @@ func (s *naiveStore) Release(ctx context.Context, key string, o store.Owner, rel
 	return nil
 }
 
-func (s *naiveStore) Hold(ctx context.Context, key string, o store.Owner) error {
+func (s *naiveStore) Hold(ctx context.Context, key string, o store.Owner, note []byte) error {
 	s.hang(ctx, "Hold")
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,6 +165,13 @@ func (s *naiveStore) Hold(ctx context.Context, key string, o store.Owner) error 
 	kept := r.retention
 	if s.is("Hold leaves the retention") {
 		kept = time.Until(r.expires)
+	}
+	switch {
+	case r.State == store.Held && !r.byLapse && !s.is("a second Hold leaves another note"), s.is("Hold leaves the note"):
+	case s.is("Hold adds a note"):
+		r.Notes = store.AppendNote(r.Notes, note)
+	default:
+		r.Notes = store.ReplaceNote(r.Notes, note)
 	}
 	s.settle(key, r, store.Held, kept)
 	return nil

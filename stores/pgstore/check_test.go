@@ -84,7 +84,7 @@ func TestTriggerThatSuppressesRows(t *testing.T) {
 	run("CREATE TRIGGER {t}_nothing BEFORE UPDATE ON {t} FOR EACH ROW EXECUTE FUNCTION {t}_nothing()")
 	require.ErrorContains(t, s.Complete(t.Context(), "k", c.Owner, ended), suppressed)
 	require.ErrorContains(t, s.Release(t.Context(), "k", c.Owner, store.Release{}), suppressed)
-	require.ErrorContains(t, s.Hold(t.Context(), "k", c.Owner), suppressed)
+	require.ErrorContains(t, s.Hold(t.Context(), "k", c.Owner, nil), suppressed)
 
 	run("DROP TRIGGER {t}_nothing ON {t}")
 	require.NoError(t, s.Complete(t.Context(), "k", c.Owner, ended))

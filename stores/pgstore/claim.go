@@ -256,13 +256,13 @@ func (s *Store) Release(ctx context.Context, key string, o store.Owner, rel stor
 }
 
 // Hold implements [store.Store].
-func (s *Store) Hold(ctx context.Context, key string, o store.Owner) error {
+func (s *Store) Hold(ctx context.Context, key string, o store.Owner, note []byte) error {
 	return s.tryInTurn(ctx, "Hold", func() error {
 		if err := s.needRecord(ctx, key, o); err != nil {
 			return err
 		}
 		return s.asOwner(ctx, key, func(r *sqlrecord.Row, now sqlrecord.Moment) (bool, error) {
-			return r.Hold(o, now)
+			return r.Hold(o, note, now)
 		})
 	})
 }

@@ -43,7 +43,7 @@ func (p past) forgotten(ctx context.Context) error {
 }
 
 func (p past) resolved(ctx context.Context, by store.Settlement) error {
-	if err := p.Hold(ctx, p.key, p.o); err != nil {
+	if err := p.Hold(ctx, p.key, p.o, nil); err != nil {
 		return err
 	}
 	return p.Resolve(ctx, p.key, store.Seen{Owner: p.o, Attempt: 1, State: store.Held}, by)
@@ -87,7 +87,7 @@ var pasts = map[string]func(ctx context.Context, p past) error{
 		p.pass(time.Minute)
 		return nil
 	},
-	"held":                     func(ctx context.Context, p past) error { return p.Hold(ctx, p.key, p.o) },
+	"held":                     func(ctx context.Context, p past) error { return p.Hold(ctx, p.key, p.o, nil) },
 	"resolved as not executed": func(ctx context.Context, p past) error { return p.resolved(ctx, store.Settlement{}) },
 	"resolved as executed": func(ctx context.Context, p past) error {
 		return p.resolved(ctx, store.Settlement{Completion: &ended})

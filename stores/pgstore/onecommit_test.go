@@ -342,7 +342,7 @@ func TestOneCommitWhereItIsAllowed(t *testing.T) {
 		}
 		_, err := s.Get(t.Context(), key)
 		require.Equal(t, claim.MayBeLost, errors.Is(err, store.ErrNotFound))
-		require.NoError(t, s.Hold(t.Context(), key, claim.Owner))
+		require.NoError(t, s.Hold(t.Context(), key, claim.Owner, nil))
 		r := guardtest.Get(t, s, key)
 		require.Equal(t, store.Held, r.State)
 	}

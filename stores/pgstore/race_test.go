@@ -189,7 +189,7 @@ func TestWaitingForLockedRowsLeavesConnections(t *testing.T) {
 			return s.Release(ctx, key, o, store.Release{})
 		},
 		"Hold": func(ctx context.Context, s *pgstore.Store, key string, o store.Owner) error {
-			return s.Hold(ctx, key, o)
+			return s.Hold(ctx, key, o, nil)
 		},
 		"SaveStep": func(ctx context.Context, s *pgstore.Store, key string, o store.Owner) error {
 			return s.SaveStep(ctx, key, o, "step", nil)

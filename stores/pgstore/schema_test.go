@@ -117,7 +117,7 @@ func TestViewOfTheKeys(t *testing.T) {
 	later(2 * time.Hour) // the retention is one
 	claim("lapsed", time.Minute, false)
 	claim("held by lapse", time.Minute, true)
-	require.NoError(t, s.Hold(t.Context(), "held", claim("held", time.Minute, true).Owner))
+	require.NoError(t, s.Hold(t.Context(), "held", claim("held", time.Minute, true).Owner, nil))
 	later(2 * time.Minute)
 	claim("running", time.Hour, false)
 	claim("running long", 1<<62, false)

@@ -88,7 +88,7 @@ func TestMovedFileIsRefused(t *testing.T) {
 			}
 			completion := store.Completion{Status: 200, TTL: time.Hour}
 			require.NoError(t, s.Complete(t.Context(), "answered", answered.Owner, completion))
-			require.NoError(t, s.Hold(t.Context(), "held", held.Owner))
+			require.NoError(t, s.Hold(t.Context(), "held", held.Owner, nil))
 			mine, seen := newClaim(), guardtest.HeldBy(held.Owner, 1)
 			guardtest.Claim(t, s, "mine", mine)
 			move(t, path)
@@ -105,7 +105,7 @@ func TestMovedFileIsRefused(t *testing.T) {
 				"complete":          func() error { return s.Complete(t.Context(), "mine", mine.Owner, completion) },
 				"complete again":    func() error { return s.Complete(t.Context(), "answered", answered.Owner, completion) },
 				"release":           func() error { return s.Release(t.Context(), "mine", mine.Owner, store.Release{}) },
-				"hold":              func() error { return s.Hold(t.Context(), "mine", mine.Owner) },
+				"hold":              func() error { return s.Hold(t.Context(), "mine", mine.Owner, nil) },
 				"resolve":           func() error { return s.Resolve(t.Context(), "held", seen, store.Settlement{}) },
 				"forget":            func() error { return s.Forget(t.Context(), "held", seen) },
 				"sweep":             func() error { _, err := s.Sweep(t.Context(), 1); return err },

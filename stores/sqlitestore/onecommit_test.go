@@ -345,7 +345,7 @@ func TestOneCommitWhereItIsAllowed(t *testing.T) {
 		}
 		_, err := s.Get(t.Context(), "k")
 		require.Equal(t, c.open, errors.Is(err, store.ErrNotFound), name)
-		require.NoError(t, s.Hold(t.Context(), "k", c.claim.Owner))
+		require.NoError(t, s.Hold(t.Context(), "k", c.claim.Owner, nil))
 		r := guardtest.Get(t, s, "k")
 		require.Equal(t, store.Held, r.State, name)
 	}

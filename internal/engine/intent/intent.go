@@ -14,10 +14,22 @@ import (
 // never stored, so it survives whatever a store forgets.
 type Intent [sha256.Size]byte
 
-// A Derivation is what intents are derived from besides the key and the fingerprint.
+// A Derivation is what intents are derived from besides the key and the fingerprint. The zero Derivation is nothing.
 type Derivation struct {
 	Namespace string
 	Secret    []byte // nil for none
+	// Digest tells the derivation from others, and is zero for nothing. [NewDerivation] sets it.
+	Digest [4]byte
+}
+
+// NewDerivation returns a derivation. The secret is not copied, and may be nil.
+func NewDerivation(namespace string, secret []byte) Derivation {
+	d := Derivation{Namespace: namespace, Secret: secret}
+	if namespace != "" || secret != nil {
+		sum := d.sum([]byte("idempotency derivation\x00" + namespace))
+		d.Digest = [4]byte(sum[:])
+	}
+	return d
 }
 
 // shortIntent is the memory on the stack in which intents are put together. The longest key and
@@ -45,15 +57,6 @@ func (d *Derivation) sum(b []byte) [sha256.Size]byte {
 	return [sha256.Size]byte(mac.Sum(nil))
 }
 
-// ID returns the ID of the intent of a key, as far as the key is known: that of a record which was
-// found by its name is empty.
-func (d *Derivation) ID(k Key, fp store.Fingerprint) string {
-	if k.Record != "" {
-		return ""
-	}
-	return d.Of(k, fp).ID()
-}
-
 // What records are found by besides their keys.
 const (
 	ByReference = "reference"
@@ -73,8 +76,13 @@ func (d *Derivation) FindsLike(other *Derivation) bool {
 	return (d.Secret == nil) == (other.Secret == nil) && bytes.Equal(d.Secret, other.Secret)
 }
 
-// ID returns the name of the intent, in 32 hexadecimal digits.
-func (i Intent) ID() string { return i.digest("operation id", "") }
+// ID returns the name of the intent, in 32 hexadecimal digits. That of the zero Intent, which is none, is empty.
+func (i Intent) ID() string {
+	if i == (Intent{}) {
+		return ""
+	}
+	return i.digest("operation id", "")
+}
 
 // DeriveKey returns a key for a downstream service, in 32 hexadecimal digits.
 func (i Intent) DeriveKey(purpose string) string { return i.digest("derived key", purpose) }

@@ -15,24 +15,103 @@ import (
 )
 
 func TestStoredFormOfANote(t *testing.T) {
-	short := Note{
-		Started: time.UnixMilli(0x0102_03040506),
-		Sums:    digest.Checksums{Parts: [5]uint16{0x1112, 0x1314, 0x1516, 0x1718, 0x191a}},
+	begun := Note{
+		Started: time.UnixMilli(0x0102_03040506), Derivation: [4]byte{0x2a, 0x2b, 0x2c, 0x2d},
+		Sums: digest.Checksums{Parts: [5]uint16{0x1112, 0x1314, 0x1516, 0x1718, 0x191a}},
 	}
-	traced := short
-	traced.Trace = event.TraceContext{TraceID: [16]byte([]byte("0123456789abcdef")), SpanID: [8]byte([]byte("ghijklmn")), Flags: 1}
+	trace := event.TraceContext{TraceID: [16]byte([]byte("0123456789abcdef")), SpanID: [8]byte([]byte("ghijklmn")), Flags: 1}
+	with := func(n Note, trace event.TraceContext, h Hold) Note {
+		n.Trace, n.Hold = trace, h
+		return n
+	}
 	of := func(name string, n Note) formtest.Case {
 		return formtest.Case{
 			Name: name, Encode: func() []byte { return n.AppendTo(nil) },
 			Decode: func(stored []byte) (any, error) { return Read(stored), nil }, Want: n,
+			Unstored: []string{"Checksums.Partial"}, // the request that is compared says it
 		}
 	}
-	long := of("traced", traced)
-	long.Unstored = []string{"Checksums.Partial"} // the request that is compared says it
-	formtest.Check(t, "note", version, of("short", short), long)
+	early := func(name string, trace event.TraceContext) formtest.Case {
+		n := with(begun, trace, Hold{})
+		n.Derivation, n.Early = [4]byte{}, true
+		c := of(name, n)
+		c.Encode = nil
+		return c
+	}
+	at := time.UnixMilli(0x0102_03040708)
+	panicked, answered := Hold{At: at, Cause: event.CausePanic}, Hold{At: at, Cause: event.CauseUnknown, Status: 502}
+	formtest.Check(t, "note", version,
+		early("short", event.TraceContext{}), early("traced", trace),
+		of("begun", begun), of("begun-traced", with(begun, trace, Hold{})),
+		of("held", with(begun, event.TraceContext{}, panicked)), of("held-traced", with(begun, trace, answered)),
+	)
+	for cause, stored := range map[event.Cause]byte{
+		event.CauseUnknown: 1, event.CausePanic: 2, event.CauseStep: 3, event.CauseAttempts: 4, event.CauseCommit: 5,
+		event.CauseNotRecorded: 6, event.CauseForgotten: 7, event.CauseSaid: 8, "of a later version": 0,
+	} {
+		n := with(begun, event.TraceContext{}, Hold{At: at, Cause: cause})
+		require.Equal(t, stored, n.AppendTo(nil)[shortLen], cause)
+	}
 
-	newer := append([]byte{version + 1}, short.AppendTo(nil)[1:]...)
-	require.Zero(t, Read(newer), "no decision depends on a note, so one that cannot be read is none")
+	longest, most := with(begun, trace, answered), 64 // of a store
+	require.LessOrEqual(t, len(longest.AppendTo(nil)), most)
+	longest.Hold = Hold{}
+	require.Len(t, longest.AppendTo(nil), MaxLen)
+
+	stored := begun.AppendTo(nil)
+	for _, other := range [][]byte{append([]byte{version + 1}, stored[1:]...), stored[:earlyLen], stored[:shortLen-1], append(stored, 0), nil} {
+		require.Zero(t, Read(other), "a note that cannot be read is none")
+	}
+	later := with(begun, event.TraceContext{}, panicked)
+	stored = later.AppendTo(nil)
+	stored[shortLen] = byte(len(causes))
+	require.Equal(t, Hold{At: at}, Read(stored).Hold, "a cause of a later version")
+}
+
+// The record tells why each run has left its key held, also of those that have not said so, and nothing of others.
+func TestARecordTellsWhyItWasHeld(t *testing.T) {
+	begun := Note{Started: time.UnixMilli(1)}
+	held := begun
+	held.Hold = Hold{At: time.UnixMilli(2), Cause: event.CausePanic, Status: 500}
+	early := append([]byte{1}, begun.AppendTo(nil)[1:earlyLen]...)
+	notesOf := func(notes ...[]byte) (all []byte) {
+		for _, n := range notes {
+			all = store.AppendNote(all, n)
+		}
+		return all
+	}
+	decided := func(notes []byte, from store.State, attempt int) []byte {
+		return store.AppendDecision(notes, NewDecision(event.Resume, store.Seen{State: from, Attempt: attempt}, "", "").AppendTo(nil))
+	}
+	begunNote, heldNote := begun.AppendTo(nil), held.AppendTo(nil)
+	for name, c := range map[string]struct {
+		state  store.State
+		notes  []byte
+		why    event.Cause
+		found  event.Cause
+		causes []event.Cause
+	}{
+		"said":                  {store.Held, notesOf(begunNote, heldNote), event.CausePanic, event.CauseFound, []event.Cause{"", event.CausePanic}},
+		"not said":              {store.Held, notesOf(heldNote, begunNote), event.CauseLapsed, event.CauseLapsed, []event.Cause{event.CausePanic, event.CauseLapsed}},
+		"of an earlier version": {store.Held, notesOf(early), "", event.CauseFound, []event.Cause{""}},
+		"not readable":          {store.Held, notesOf([]byte("?")), "", event.CauseFound, []event.Cause{""}},
+		"without a note":        {store.Held, nil, "", event.CauseFound, nil},
+		"answered since":        {store.Completed, notesOf(heldNote), "", event.CauseFound, []event.Cause{event.CausePanic}},
+		"in flight":             {store.Claimed, notesOf(begunNote), "", event.CauseFound, []event.Cause{""}},
+		"decided":               {store.Released, decided(notesOf(begunNote, begunNote), store.Held, 1), "", event.CauseFound, []event.Cause{event.CauseLapsed, ""}},
+		"not decided":           {store.Released, decided(notesOf(begunNote, begunNote), store.Completed, 1), "", event.CauseFound, []event.Cause{"", ""}},
+	} {
+		rec := store.Record{State: c.state, Attempt: len(c.causes), Notes: c.notes}
+		require.Equal(t, c.why, HeldFor(&rec).Cause, name)
+		require.Equal(t, c.found, FoundFor(&rec), name)
+		var causes []event.Cause
+		for i, run := range Runs(&rec) {
+			require.Equal(t, i+1, run.Attempt)
+			require.Equal(t, run.Cause == event.CausePanic, run.Held.Equal(held.Hold.At) && run.Status == 500, name)
+			causes = append(causes, run.Cause)
+		}
+		require.Equal(t, c.causes, causes, name)
+	}
 }
 
 func TestStoredFormOfADecision(t *testing.T) {

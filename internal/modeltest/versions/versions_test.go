@@ -83,6 +83,14 @@ func (p pair) agree(t *testing.T, bodies ...string) {
 		require.Subset(t, []string{p.key, ""}, []string{other.Look.Named, maker.Look.Named}, "the kept key, unless it is in another form")
 		other.Look.Named = maker.Look.Named
 	}
+	if p.maker.program != p.other.program { // the earlier version takes a note of a later one for none
+		if started := maker.Look.Started; started.IsZero() {
+			maker.Look.Started = other.Look.Started
+		} else if other.Look.Started.IsZero() {
+			other.Look.Started = started
+		}
+	}
+	require.False(t, maker.Look.Started.IsZero())
 	require.Equal(t, maker, other)
 	require.Equal(t, p.key, other.Look.Key)
 	for _, body := range bodies {

@@ -13,6 +13,7 @@
 --          16 if the owner has done nothing, 32 if the record shall be unbound then, and 64 if
 --          it shall be so if the claim has found it so.
 --          What a release says here and in ARGV[4] counts only for a record that is blank
+-- ARGV[7]  note that replaces that of the claim, or empty
 --
 -- Returns 1 when the owner has put the record into that state, now or by an earlier
 -- call, or 2 if the claim has been entered in the index of what is held, both as told does unless the entries of the
@@ -72,6 +73,11 @@ elseif m and isOf(m, caller) then
     redis.call('HSET', key, 'm', m)
     if state == COMPLETED and not detached then
       redis.call('HSET', key, 'r', ARGV[5])
+    end
+    local note = ARGV[7] or ''
+    local n = note ~= '' and redis.call('HGET', key, 'n')
+    if n then
+      redis.call('HSET', key, 'n', string.char(#note) .. note .. n:sub(n:byte() + 2))
     end
     if rec[2] then
       redis.call('HDEL', key, 'w')

@@ -36,7 +36,7 @@ func find(ctx context.Context, g *guard, key idempotency.Key) (names []string, e
 			return nil, err
 		}
 		for _, info := range all {
-			names = append(names, fmt.Sprint(by, info.Record, info.State, info.Route, info.Attempt, info.Started))
+			names = append(names, fmt.Sprint(by, info.Record, info.State, info.Route, info.Attempt))
 		}
 	}
 	return names, nil
