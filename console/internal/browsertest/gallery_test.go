@@ -178,9 +178,12 @@ func (g *gallery) show() {
 	require.NotNil(t, link)
 	group := "/" + html.UnescapeString(link[1])
 	page := g.get("several", group)
-	members := url.Values{"group": nil, "count": {"3"}, "decision": {"resume"}, "reason": {"the bank was down, and has none of them"}}
-	for _, member := range regexp.MustCompile(`name="group" value="([^"]*)"`).FindAllStringSubmatch(page, -1) {
-		members.Add("group", html.UnescapeString(member[1]))
+	all := func(page, count string) url.Values {
+		form := url.Values{"count": {count}, "decision": {"resume"}, "reason": {"the bank was down, and has none of them"}}
+		for _, hidden := range regexp.MustCompile(`name="(route|minute|seen)" value="([^"]*)"`).FindAllStringSubmatch(page, -1) {
+			form.Set(hidden[1], html.UnescapeString(hidden[2]))
+		}
+		return form
 	}
 	second := g.look("payout-2")
 	colleague := idempotency.Resolution{Outcome: idempotency.Resume, Decision: idempotency.Decision{Actor: "bob", Reason: "ticket 4711"}}
@@ -191,7 +194,9 @@ func (g *gallery) show() {
 	must(g.send("changed", http.MethodPost, "/records/"+second.Record, url.Values{
 		"seen": {second.Seen().String()}, "decision": {"resume"}, "reason": {"the bank has nothing"},
 	}), "Changed meanwhile")
-	must(g.send("decided", http.MethodPost, "/group", members), "2 keys were decided, and 1 was left as it is.")
+	page = g.send("several-changed", http.MethodPost, "/group", all(page, "3"))
+	must(page, "Changed meanwhile, and nothing was decided.")
+	must(g.send("decided", http.MethodPost, "/group", all(page, "2")), "2 keys were decided.")
 
 	later(11 * time.Minute)
 	gone := g.look("payout-2")
