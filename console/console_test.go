@@ -325,7 +325,7 @@ func (s *sparseStore) List(ctx context.Context, q store.Query) (store.Page, erro
 // Pages of the store without anything are passed over, and not for ever.
 func TestSparseIndex(t *testing.T) {
 	for empty, says := range map[int][]string{
-		mostPages - 1: {"4 requests wait for a decision", "Decide about all 2 of them", "<p class=\"hint\">None. Of routes"},
+		mostPages - 1: {"4 requests wait for a decision", "Decide about all 2 of them", "<p class=\"hint\">None. Runs of routes"},
 		mostPages:     {"4 requests wait for a decision", "Nothing is held on this page."},
 		1 << 30:       {"Nothing was found that waits for a decision, in the part of the index that was read", "None among the oldest of the index."},
 	} {
