@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -107,6 +108,41 @@ func (s *server) dial(t *testing.T, opts ...grpc.DialOption) *grpc.ClientConn {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
+}
+
+// A refusal leaves a call to the retry policy of its client, as an error of the handler does.
+func TestPolicyOfAClientRepeatsWhatIsRefused(t *testing.T) {
+	unary, _ := grpcidempotency.NewInterceptors(newGuard(t), grpcidempotency.SharedScope)
+	started, free := make(chan struct{}), make(chan struct{})
+	var tries, runs atomic.Int64
+	g := grpc.NewServer(grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		if tries.Add(1) == 3 { // the first of the run, and the second of the duplicate
+			close(free)
+		}
+		return next(ctx, req)
+	}, unary))
+	g.RegisterService(shop(func(context.Context, *wrapperspb.Int64Value) (*wrapperspb.StringValue, error) {
+		runs.Add(1)
+		close(started)
+		<-free
+		return wrapperspb.String("ok"), nil
+	}), nil)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	go func() { _ = g.Serve(listener) }()
+	t.Cleanup(g.Stop)
+	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUnaryInterceptor(grpcclient.Unary),
+		grpc.WithDefaultServiceConfig(`{"methodConfig": [{"name": [{}], "retryPolicy": {
+			"maxAttempts": 5, "initialBackoff": "0.1s", "maxBackoff": "1s", "backoffMultiplier": 2, "retryableStatusCodes": ["ABORTED"]}}]}`))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	ctx := client.WithKey(t.Context(), "key")
+	first := make(chan error, 1)
+	go func() { first <- call(ctx, conn) }()
+	<-started
+	require.NoError(t, call(ctx, conn))
+	require.NoError(t, <-first)
+	require.EqualValues(t, 1, runs.Load())
 }
 
 func call(ctx context.Context, conn *grpc.ClientConn) error {

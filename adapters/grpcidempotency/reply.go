@@ -175,7 +175,11 @@ func metadataOf(fields []answer.Field) metadata.MD {
 func refuse(ctx context.Context, r *rpc.Refusal) error {
 	header := metadata.MD{}
 	r.Header(func(name, value string) { header.Set(name, value) })
-	_ = grpc.SetHeader(ctx, header) // the status says the same
+	if throughGateway(ctx) {
+		_ = grpc.SetHeader(ctx, header) // the status says the same
+	} else {
+		_ = grpc.SetTrailer(ctx, header) // after a header, no client repeats a call by its policy (gRFC A6)
+	}
 	details := []proto.Message{&errdetails.ErrorInfo{Reason: r.Reason(), Domain: rpc.Domain, Metadata: r.Metadata()}}
 	if r.Retry > 0 {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(r.Retry)})
