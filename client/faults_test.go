@@ -207,6 +207,7 @@ var exhaustive = os.Getenv("CLIENT_EXHAUSTIVE") != ""
 func TestOneEffectForEachCall(t *testing.T) {
 	for name, w := range worlds {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it waits most of the time
 			calls := 1_000
 			if exhaustive {
 				calls = 5_000

@@ -191,6 +191,7 @@ func TestRefusalUnderAnErrorWriterIsHeard(t *testing.T) {
 	sorry := func(w http.ResponseWriter, _ *http.Request, p problem.Document) { http.Error(w, "sorry", p.Status) }
 	for name, writer := range map[string]idempotency.Option{"its own": nil, "another": idempotency.WithErrorWriter(sorry)} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // the client waits for the second that Retry-After says
 			var runs atomic.Int64
 			begun, leave := make(chan struct{}), make(chan struct{})
 			guard := newGuard(t, idempotency.NewMemoryStore(), writer)

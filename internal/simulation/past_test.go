@@ -113,7 +113,7 @@ func TestStepOfARunIsNotRepeatedByAStoreInThePast(t *testing.T) {
 				for _, result := range []error{nil, errBank} {
 					for _, fault := range []guardtest.Fault{guardtest.Refuse, guardtest.LoseReply} {
 						for n := range 5 * 7 * 3 * 3 * 3 {
-							if race.Enabled && n%53 > 0 || !exhaustive && n%4 > 0 {
+							if race.Enabled && n%53 > 0 || !exhaustive && n%16 > 0 {
 								continue
 							}
 							attempt, earlier := 1, n%3 == 2
