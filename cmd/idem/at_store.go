@@ -14,9 +14,12 @@ import (
 
 // This file is a store as a desk: a guard of our own looks at its records, and decides about them.
 
+// noRoute is the label of a guard that knows of no route what it derives, not even of one without a label.
+const noRoute = "no route of a service"
+
 // guard returns a guard that looks at the records of a store and decides about them.
 func guard(st store.Store, opts ...idempotency.Option) (*idempotency.Guard, error) {
-	opts = append(opts, idempotency.WithLogger(slog.New(slog.DiscardHandler)))
+	opts = append(opts, idempotency.WithLogger(slog.New(slog.DiscardHandler)), idempotency.WithRoute(noRoute))
 	return idempotency.New(st, idempotency.SharedScope, opts...)
 }
 

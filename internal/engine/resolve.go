@@ -104,11 +104,11 @@ func (res *Resolution) facts(steps *Steps) rules.Deciding {
 	return f | rules.If(slices.ContainsFunc(steps.InDoubt, stands), rules.MarkStands, rules.NoMark)
 }
 
-// keysOf is the fact about what the route of a record derives now. The rules of the route are not known to a guard of
-// another program, which derives nothing.
+// keysOf is the fact about what the route of a record derives now. A guard knows the rules of routes with a label in its program, and
+// its own. Of another route it takes its own for that one's, unless it derives nothing: it may be one of another program.
 func (e *Engine) keysOf(rec *store.Record) rules.Deciding {
 	route := e.core.labelled.of(rec.Label)
-	if route == nil && e.rules.Derivation.Digest != [4]byte{} {
+	if route == nil && (rec.Label == e.rules.Route || e.rules.Derivation.Digest != [4]byte{}) {
 		route = e.rules
 	}
 	if route != nil && (&Engine{e.core, route}).keying(intent.Key{}, rec)&rules.DerivedOtherwise != 0 {

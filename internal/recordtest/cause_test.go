@@ -2,6 +2,7 @@ package recordtest
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -173,6 +174,32 @@ func TestNobodyAsksUnderOtherKeysThanTheRunHad(t *testing.T) {
 			require.ErrorIs(t, err, idempotency.ErrOtherKeys)
 			require.Equal(t, info.Seen(), guardtest.Seen(t, route), "nothing is changed")
 			require.NoError(t, d.Resolve(t.Context(), guardtest.HeldKey, info.Seen(), idempotency.Resolution{Outcome: idempotency.NotExecuted}))
+		})
+	}
+}
+
+// A guard without a label is the route of records without one.
+func TestResumeOnARouteWithoutALabelNeedsItsKeys(t *testing.T) {
+	secret := idempotency.WithDerivation("eu", nil)
+	for name, c := range map[string]struct {
+		before, now, label idempotency.Option
+		passes             bool
+	}{
+		"the same":        {secret, secret, nil, true},
+		"added":           {nil, secret, nil, false},
+		"taken away":      {secret, nil, nil, false},
+		"another program": {secret, nil, idempotency.WithRoute("a tool that knows no route"), true},
+	} {
+		guardtest.Bubble(t, name, func(t *testing.T) {
+			st := idempotency.NewMemoryStore()
+			guard := func(opts ...idempotency.Option) *idempotency.Guard {
+				return guardtest.NewGuard(t, st, append(opts, idempotency.WithRecovery(idempotency.Hold))...)
+			}
+			failing := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
+			guardtest.ServeRecorder(t, guard(c.before).Handler(failing)).Do(t, guardtest.Call{Key: "k"})
+			now := guard(c.now, c.label)
+			err := now.Resolve(t.Context(), guardtest.HeldKey, guardtest.Seen(t, now), idempotency.Resolution{Outcome: idempotency.Resume})
+			require.Equal(t, !c.passes, errors.Is(err, idempotency.ErrOtherKeys), "%v", err)
 		})
 	}
 }
