@@ -108,7 +108,7 @@ var (
 	// goes on after the recorded steps.
 	ErrStepsRecorded = engine.ErrStepsRecorded
 
-	// ErrOtherKeys says that the last run of a held key had another [WithDerivation] than its route has now. So it had
+	// ErrOtherKeys says that a run of a held key had another [WithDerivation] than its route has now. So it had
 	// other derived keys, under which the route would neither find its effect nor be recognised if it repeated it:
 	// [Guard.Resolve] refuses a [Resume], and no function of [WithResolver] is asked. It is the error of an
 	// [event.StoreError] whose Op is resolve then.

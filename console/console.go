@@ -80,9 +80,11 @@ func New(guard *idempotency.Guard, o Options) (http.Handler, error) {
 	if c.inspector, ok = c.store.(store.Inspector); !ok {
 		return nil, idempotency.ErrNoInspector
 	}
-	if c.lister, ok = c.store.(store.Lister); !ok {
+	all, ok := c.store.(store.Lister)
+	if !ok {
 		return nil, idempotency.ErrNoLister
 	}
+	c.lister = lister{all, &c.told.gate}
 	if c.Authorize == nil {
 		c.Authorize = OnThisMachine
 	}

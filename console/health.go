@@ -1,7 +1,9 @@
 package console
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -37,11 +39,14 @@ func healthOf(faults []error, err error) health {
 	}
 	texts := make([]string, len(faults))
 	for i, fault := range faults {
-		texts[i] = plain(fault)
+		texts[i] = plain(cmp.Or(fault, errNoWord))
 	}
 	all := strings.Join(texts, "; ")
 	return health{"unwell", "The store is not well: " + all + ".", all}
 }
+
+// errNoWord stands for a fault that a store has, and does not name.
+var errNoWord = errors.New("it does not say why")
 
 var places = strings.NewReplacer("idempotency: ", "", "redis: ", "", "pgstore: ", "", "sqlitestore: ", "")
 
@@ -89,6 +94,7 @@ type asked[T any] struct {
 
 // A told is what a store has told of itself.
 type told struct {
+	gate   gate
 	health asked[health]
 	usage  asked[measure]
 }
@@ -101,7 +107,7 @@ func (t *told) healthOf(ctx context.Context, st store.Store, now time.Time) heal
 	if !ok {
 		return health{word: "unknown"}
 	}
-	said, _ := t.health.of(ctx, now, func(ctx context.Context) health { return healthOf(teller.Health(ctx)) })
+	said, _ := t.health.of(ctx, now, func(ctx context.Context) health { return healthOf(inTime(ctx, &t.gate, teller.Health)) })
 	return said
 }
 
@@ -112,7 +118,7 @@ func (t *told) usageOf(ctx context.Context, st store.Store, now time.Time) *insp
 		return nil
 	}
 	said, at := t.usage.of(ctx, now, func(ctx context.Context) measure {
-		figures, err := gauge.Usage(ctx)
+		figures, err := inTime(ctx, &t.gate, gauge.Usage)
 		return measure{figures, err}
 	})
 	u := &inspect.Usage{At: at.UTC().Format(time.RFC3339), Figures: inspect.FiguresOf(said.figures)}

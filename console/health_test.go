@@ -87,6 +87,57 @@ func TestHealthIsAskedSeldomAndNotForLong(t *testing.T) {
 	})
 }
 
+// A deafStore ignores its context, and panics if that is asked of it. It tells of a fault without a name, unless it is deaf.
+type deafStore struct {
+	*idempotency.MemoryStore
+	panics, hears bool
+	until         chan struct{}
+}
+
+func (*deafStore) ObeysContext() bool { return false }
+
+func (s *deafStore) wait() {
+	if s.panics {
+		panic("a nil map in the store")
+	}
+	if !s.hears {
+		<-s.until
+	}
+}
+
+func (s *deafStore) Health(context.Context) ([]error, error) { s.wait(); return []error{nil}, nil }
+
+func (s *deafStore) Usage(ctx context.Context) ([]store.Figure, error) {
+	s.wait()
+	return s.MemoryStore.Usage(ctx)
+}
+
+func (s *deafStore) List(ctx context.Context, q store.Query) (store.Page, error) {
+	s.wait()
+	return s.MemoryStore.List(ctx, q)
+}
+
+// A store that ignores its context holds up no screen for longer than the store is waited for, and one that panics cuts none off.
+func TestStoreThatIgnoresItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := &deafStore{MemoryStore: idempotency.NewMemoryStore(), until: make(chan struct{})}
+		b := serveOn(t, st).as(viewer)
+		for n := range 2 * mostLeft {
+			began := time.Now()
+			require.Equal(t, http.StatusServiceUnavailable, b.get("/").Code)
+			require.LessOrEqual(t, time.Since(began), patience+askedFor)
+			require.LessOrEqual(t, b.h.(*console).told.gate.left.Load(), int64(mostLeft), "after %d requests", n)
+		}
+		close(st.until)
+		synctest.Wait()
+		b.requireHealth("unwell", "The store is not well: it does not say why.")
+
+		st.panics = true
+		time.Sleep(askedEach) // of the bubble
+		require.Equal(t, http.StatusServiceUnavailable, b.get("/store").Code)
+	})
+}
+
 // What a store tells of its size comes with the time at which it was asked.
 func TestStoreTellsWhenItWasAsked(t *testing.T) {
 	s := serve(t)

@@ -31,6 +31,9 @@ func FuzzKeys(f *testing.F) {
 		if err == nil {
 			key, err = webhook.JSONKey(path)(r, []byte(body))
 			want, ok := jsonAt(body, names)
+			if strings.ContainsRune(want, utf8.RuneError) { // what is no valid text is one text for encoding/json
+				want, ok = "", false
+			}
 			if ok != (err == nil) || key != want {
 				t.Errorf("%s in %q: got %q, %v, want %q, %v", path, body, key, err, want, ok)
 			}

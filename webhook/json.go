@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"unicode/utf8"
 
 	"example.com/idempotency"
@@ -17,7 +18,7 @@ import (
 // JSONKey returns a function that takes the key from a member of a JSON body. The path to
 // it is the names of members separated by dots, for example "data.id". Write a backslash
 // before a dot or a backslash that is part of a name, as for
-// [idempotency.FieldsFingerprint]. The member must be a string or a number.
+// [idempotency.FieldsFingerprint]. The member must be a number or a string, which is valid text.
 //
 // A body in which the member is absent, null or empty has no key. The function refuses a
 // body that is not a JSON object, or in which the member is anything else.
@@ -54,6 +55,9 @@ func jsonMember(body []byte, path ...string) (string, error) {
 	if json.Unmarshal(value, &text) == nil {
 		if text == nil {
 			return "", nil
+		}
+		if strings.ContainsRune(*text, utf8.RuneError) { // all that is no valid text is one text for encoding/json
+			return "", errors.New("webhook: the member " + strings.Join(path, ".") + " is no valid text")
 		}
 		return *text, nil
 	}

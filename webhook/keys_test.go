@@ -74,6 +74,8 @@ func TestJSONKey(t *testing.T) {
 		`{"data":"evt_1"}`:                              "!",
 		`{"data":[{"id":"evt_1"}]}`:                     "!",
 		`{"data":{"id":true}}`:                          "!",
+		`{"data":{"id":"\ud800"}}`:                      "!",
+		"{\"data\":{\"id\":\"\xff\"}}":                  "!",
 		`{"data":{"id":["evt_1"]}}`:                     "!",
 		`{"data":{"id":{"id":"evt_1"}}}`:                "!",
 		`["evt_1"]`:                                     "!",

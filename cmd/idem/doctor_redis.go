@@ -102,7 +102,8 @@ func (d *doctor) eachServer(ctx context.Context) error {
 }
 
 func (d *doctor) memory(said info) {
-	used, most := said.number("used_memory"), said.number("maxmemory")
+	// What it keeps for its replicas and its file does not count (section "memory" of INFO).
+	used, most := said.number("used_memory")-said.number("mem_not_counted_for_evict"), said.number("maxmemory")
 	if most == 0 {
 		d.say("memory", warn, said["used_memory_human"]+" used, without a limit", "set maxmemory below what the machine has, or the system ends the server")
 	} else {

@@ -12,6 +12,7 @@ import (
 	"example.com/idempotency/internal/engine/note"
 	"example.com/idempotency/internal/engine/report"
 	"example.com/idempotency/internal/engine/seal"
+	"example.com/idempotency/internal/history"
 	"example.com/idempotency/internal/rules"
 	"example.com/idempotency/store"
 )
@@ -29,17 +30,19 @@ func (e *Engine) intentOf(k intent.Key, rec *store.Record) (i intent.Intent) {
 	return i
 }
 
-// keying are the facts about what the last run of a record has derived, by the rules of e.
+// keying are the facts about what the runs of a record have derived, by the rules of e. Each of them may have had an effect.
 func (e *Engine) keying(k intent.Key, rec *store.Record) rules.Keying {
-	f := rules.If(k.Record == "", rules.KeyKnown, rules.OnlyName)
-	switch n := note.Last(rec.Notes); {
-	case n.Early || n.Started.IsZero():
-		return f | rules.DerivedUntold
-	case n.Derivation == e.rules.Derivation.Digest:
-		return f | rules.DerivedAsNow
-	default:
-		return f | rules.DerivedOtherwise
+	f, derived := rules.If(k.Record == "", rules.KeyKnown, rules.OnlyName), rules.DerivedUntold
+	for stored := range history.All(rec.Notes) {
+		switch n := note.Read(stored); {
+		case n.Early || n.Started.IsZero():
+		case n.Derivation != e.rules.Derivation.Digest:
+			return f | rules.DerivedOtherwise
+		default:
+			derived = rules.DerivedAsNow
+		}
 	}
+	return f | derived
 }
 
 // stepsOf returns the steps of a record, without those that are known not to have happened.

@@ -203,3 +203,19 @@ func TestResumeOnARouteWithoutALabelNeedsItsKeys(t *testing.T) {
 		})
 	}
 }
+
+// A later attempt under other keys does not tell what an earlier one has done under its own.
+func TestEarlierAttemptUnderOtherKeys(t *testing.T) {
+	st := idempotency.NewMemoryStore()
+	failing := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
+	guard := func(namespace string, opts ...idempotency.Option) *idempotency.Guard {
+		return guardtest.NewGuard(t, st, append(opts, idempotency.WithDerivation(namespace, nil), idempotency.WithRecovery(idempotency.HoldAfter(2)))...)
+	}
+	guardtest.ServeRecorder(t, guard("eu").Handler(failing)).Do(t, guardtest.Call{Key: "k"})
+	now := guard("us")
+	guardtest.ServeRecorder(t, now.Handler(failing)).Do(t, guardtest.Call{Key: "k"})
+	info := guardtest.Lookup(t, now, guardtest.HeldKey)
+	require.Equal(t, []any{2, "", ""}, []any{info.Attempt, info.ID, info.DeriveKey("charge")})
+	err := now.Resolve(t.Context(), guardtest.HeldKey, info.Seen(), idempotency.Resolution{Outcome: idempotency.Resume})
+	require.ErrorIs(t, err, idempotency.ErrOtherKeys)
+}

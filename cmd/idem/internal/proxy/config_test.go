@@ -59,11 +59,11 @@ func TestFileIsRead(t *testing.T) {
 	require.NoError(t, c.Print(&out))
 	require.Equal(t, `to h2c://127.0.0.1:3000, scope header:X-Tenant, store sqlite
 
-MATCH               PROTECTED                  PASSED                                           TTL      RECOVERY      FINGERPRINT  TIMEOUT
-POST /payouts/{id}  POST, key required         other methods, upgrades                          48h0m0s  hold          json         10s
-/files/             nothing                    everything                                       -        -             -            -
-PUT /profile        PUT with a key             requests without a key, other methods, upgrades  1h0m0s   hold-after-3  raw          1m0s
-/                   POST and PATCH with a key  requests without a key, other methods, upgrades  48h0m0s  hold-after-3  raw          1m0s
+MATCH               PROTECTED                  PASSED                                 TTL      RECOVERY      FINGERPRINT  TIMEOUT
+POST /payouts/{id}  POST, key required         other methods                          48h0m0s  hold          json         10s
+/files/             nothing                    everything                             -        -             -            -
+PUT /profile        PUT with a key             requests without a key, other methods  1h0m0s   hold-after-3  raw          1m0s
+/                   POST and PATCH with a key  requests without a key, other methods  48h0m0s  hold-after-3  raw          1m0s
 `, out.String())
 }
 

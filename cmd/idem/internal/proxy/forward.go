@@ -76,6 +76,8 @@ func (f *forwarder) rewrite(p *httputil.ProxyRequest) {
 	if !run {
 		return
 	}
+	delete(p.Out.Header, "Connection") // a run ends with an answer, so no other protocol is offered
+	delete(p.Out.Header, "Upgrade")
 	p.Out.Header[keyField] = p.In.Header[keyField]
 	p.Out.Header.Set(attemptField, strconv.Itoa(op.Attempt()))
 	p.Out.Header.Del("Expect") // the body is here

@@ -52,6 +52,10 @@ func TestServiceIsTold(t *testing.T) {
 	}
 	require.NotEqual(t, []string{"evil"}, run["X-Forwarded-Host"])
 
+	offers := told(t, f.send(t, http.MethodPost, "/", "up", "Connection: Upgrade", "Upgrade: echo"))
+	require.NotContains(t, offers, "Upgrade", "a run has one answer")
+	require.NotContains(t, offers, "Connection")
+
 	passed := told(t, f.send(t, http.MethodPost, "/", "", forged...))
 	for _, name := range []string{"Idempotency-Attempt", "Idempotency-Derived-Key", "Idempotency-Outcome"} {
 		require.NotContains(t, passed, name)

@@ -167,9 +167,9 @@ func (t *table) protections() (all []protection) {
 		if r := t.rules[pattern]; r.guard != nil {
 			policy := r.guard.Policy()
 			methods := strings.Join(policy.Methods, " and ")
-			p.protected, p.passed = methods+" with a key", "requests without a key, other methods, upgrades"
+			p.protected, p.passed = methods+" with a key", "requests without a key, other methods"
 			if policy.Required {
-				p.protected, p.passed = methods+", key required", "other methods, upgrades"
+				p.protected, p.passed = methods+", key required", "other methods"
 			}
 		}
 		all = append(all, p)
