@@ -125,7 +125,11 @@ func (g *ghost) pauseForStore() bool {
 	if g.closing {
 		return time.Now().Add(short).Before(g.end()) && core.late.Pause(short)
 	}
-	long := min(20*time.Millisecond<<min(g.failures-1, 11), ghostPause)
+	doublings := g.failures - 1
+	if n, _ := core.ghosts.Size(); n > fewGhosts {
+		doublings += outage
+	}
+	long := min(20*time.Millisecond<<min(doublings, 11), ghostPause)
 	if time.Now().Add(long).After(g.end()) {
 		return false
 	}
@@ -147,6 +151,10 @@ func (g *ghost) GiveUp(err error) {
 	g.lease.Observe(event.Event{Kind: event.ClaimLeft, Err: fmt.Errorf(
 		"idempotency: a claim that may have been granted is not given back, and %s, although nothing has run under it: %w", consequence, err)})
 }
+
+// outage lengthens the pauses of many ghosts by as many doublings. It is not one reply that was lost, and a store that refuses each
+// call, as one whose password has changed, would get several releases for each claim within seconds.
+const outage = 4
 
 // ghostPause is the longest pause between two releases of a ghost while the store is away. There
 // may be thousands of ghosts, and nobody waits for them.

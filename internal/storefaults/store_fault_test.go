@@ -399,6 +399,22 @@ func TestGhostClaimsAreBoundedByNumber(t *testing.T) {
 	})
 }
 
+// A store that refuses each call at once is not asked several times as often as it would be without the guard's releases.
+func TestRefusedClaimsAreGivenBackSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := guardtest.NewProcess(t, idempotency.NewMemoryStore(), guardtest.Answering(0, "done"))
+		p.Store.Fail(guardtest.Refuse)
+		guardtest.Together(250, func(i int) { p.Attempt(t, guardtest.Call{Key: fmt.Sprint(i)}) })
+		time.Sleep(5 * time.Second)
+		require.Less(t, p.Store.Count("release"), 6*p.Store.Count("claim"))
+		p.Store.Heal()
+		before := p.Store.Count("release")
+		require.Equal(t, http.StatusOK, p.Do(t, guardtest.Call{Key: "next"}).Status)
+		time.Sleep(time.Second)
+		require.GreaterOrEqual(t, p.Store.Count("release"), before+250, "the answer wakes one, and each the next")
+	})
+}
+
 // A guard that fails open may run a key that it knows nothing about. If the store told it
 // of a record before it failed, another run exists or existed, and the guard refuses.
 func TestFailOpenDoesNotForgetWhatTheStoreHasSaid(t *testing.T) {
