@@ -31,7 +31,8 @@ func (a *app) alike(ctx context.Context, d desk, of inspect.Record) (found []ins
 // changed meanwhile, and of which the decision is refused.
 func (a *app) decideAlike(ctx context.Context, d desk, now inspect.Record, o inspect.Order, expect int) error {
 	if o.Seen.String() != now.Seen {
-		return undecided(o.Told(), now.State, inspect.ChangedFrom(o.Seen, now.Seen))
+		return fmt.Errorf("%w. If an earlier call was cut off, name one of those that are left: idem held --route %q",
+			undecided(o.Told(), now.State, inspect.ChangedFrom(o.Seen, now.Seen)), now.Route)
 	}
 	if now.State != store.Held.String() { // nor is it among those that would be decided
 		return undecided(o.Told(), now.State, fmt.Errorf("--expect is about keys that are held, and %s is %s. Nothing was changed", o.Record, now.State))

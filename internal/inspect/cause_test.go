@@ -59,3 +59,10 @@ func TestTheStoryHasHoldsInTheirPlace(t *testing.T) {
 	}
 	require.Equal(t, []string{"run", "hold", "decision", "run", "hold", "decision", "run"}, order)
 }
+
+// Who forgets a record hears what the next request makes again, and which of it may have happened.
+func TestForgettingTellsWhatIsMadeAgain(t *testing.T) {
+	says := Forgets(idempotency.RecordInfo{State: store.Held, Steps: []string{"reserve"}, InDoubt: []string{"charge"}})
+	require.Contains(t, says, `and makes "reserve", "charge" again, although "charge" may have happened. Right only if`)
+	require.NotContains(t, Forgets(idempotency.RecordInfo{State: store.Held, Steps: []string{"reserve"}}), "although")
+}

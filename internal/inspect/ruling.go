@@ -174,8 +174,11 @@ func Forgets(i idempotency.RecordInfo) string {
 	switch {
 	case i.State == store.Completed:
 		says += ", and the recorded answer is lost"
-	case len(i.Steps) > 0:
-		says += fmt.Sprintf(", and makes %s again", quoted(i.Steps))
+	case len(i.Steps)+len(i.InDoubt) > 0:
+		says += fmt.Sprintf(", and makes %s again", quoted(slices.Concat(i.Steps, i.InDoubt)))
+		if len(i.InDoubt) > 0 {
+			says += fmt.Sprintf(", although %s may have happened", quoted(i.InDoubt))
+		}
 	}
 	return says + ". Right only if nothing of it has happened, or if a repetition does no harm."
 }
