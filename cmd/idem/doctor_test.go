@@ -120,6 +120,15 @@ func TestDoctorOfRedis(t *testing.T) {
 	require.Equal(t, warn, checks(t, inspect.ExitOK, flags...)["held"].Result)
 }
 
+// What a server keeps for its replicas and its file is no part of what it compares with its limit.
+func TestDoctorCountsMemoryAsTheServerDoes(t *testing.T) {
+	for buffers, want := range map[string]string{"0": fail, "900": ok} {
+		d := newDoctor(t, place{}, 0)
+		d.memory(info{"used_memory": "1500", "maxmemory": "1000", "maxmemory_human": "1000B", "mem_not_counted_for_evict": buffers})
+		require.Equal(t, want, d.checks(t)["memory"].Result, buffers)
+	}
+}
+
 // A replica that is there and has not caught up is told.
 func TestDoctorSeesALaggingReplica(t *testing.T) {
 	t.Parallel()

@@ -25,9 +25,7 @@ func (a *app) held() *cobra.Command {
 		Use: "held", Args: cobra.NoArgs,
 		Short: "List the keys that need a decision, oldest first",
 	}
-	cmd.Flags().StringVar(&q.Label, "route", "", "only those of this route")
-	cmd.Flags().IntVar(&q.Limit, "limit", 50, "how many")
-	cmd.Flags().StringVar(&q.Cursor, "cursor", "", "where to go on")
+	ofIndex(cmd, &q)
 	cmd.RunE = a.on(func(ctx context.Context, d desk, _ []string) error {
 		some := q.Cursor != ""
 		err := a.listPages(inRecords, q.Limit, q.Cursor, func(limit int, cursor string) ([]inspect.Record, string, error) {

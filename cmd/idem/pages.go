@@ -3,8 +3,18 @@ package main
 import (
 	"fmt"
 
+	"github.com/spf13/cobra"
+
 	"example.com/idempotency/internal/inspect"
+	"example.com/idempotency/store"
 )
+
+// ofIndex adds the flags of a command that shows what a query finds in the index.
+func ofIndex(cmd *cobra.Command, q *store.Query) {
+	cmd.Flags().StringVar(&q.Label, "route", "", "only those of this route")
+	cmd.Flags().IntVar(&q.Limit, "limit", 50, "how many")
+	cmd.Flags().StringVar(&q.Cursor, "cursor", "", "where to go on")
+}
 
 // A layout is how records are shown.
 type layout struct {

@@ -17,9 +17,7 @@ func (a *app) running() *cobra.Command {
 		Use: "running", Args: cobra.NoArgs,
 		Short: "List the runs in flight on routes that hold, of all processes, oldest first",
 	}
-	cmd.Flags().StringVar(&q.Label, "route", "", "only those of this route")
-	cmd.Flags().IntVar(&q.Limit, "limit", 50, "how many")
-	cmd.Flags().StringVar(&q.Cursor, "cursor", "", "where to go on")
+	ofIndex(cmd, &q)
 	as := layout{[]string{"RECORD", "ROUTE", "ATTEMPT", "RUNNING", "BEGAN", "RECORDED", "IN DOUBT"}, a.runCells}
 	cmd.RunE = a.on(func(ctx context.Context, d desk, _ []string) error {
 		return a.listPages(as, q.Limit, q.Cursor, func(limit int, cursor string) ([]inspect.Record, string, error) {

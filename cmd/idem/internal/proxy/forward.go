@@ -145,10 +145,14 @@ func refuse(w http.ResponseWriter, p problem.Document) {
 	_ = json.NewEncoder(w).Encode(p)
 }
 
-// A writer takes the outcome out of informational answers and of trailers.
+// A writer takes the outcome out of informational answers and of trailers. A 101 comes this way only from HTTP/2, which has none (RFC
+// 9113, section 8.6): that of HTTP/1 goes past it, on a connection that is taken over.
 type writer struct{ http.ResponseWriter }
 
 func (w writer) WriteHeader(status int) {
+	if status == http.StatusSwitchingProtocols {
+		return
+	}
 	delete(w.Header(), outcomeField)
 	w.ResponseWriter.WriteHeader(status)
 }

@@ -180,6 +180,24 @@ func TestUpgradePasses(t *testing.T) {
 	require.Equal(t, "hello\n", line)
 }
 
+// An informational answer of HTTP/2 that claims to switch protocols is not handed on: net/http would take it for the last one.
+func TestNoUpgradeOverHTTP2(t *testing.T) {
+	t.Parallel()
+	for _, wrap := range []func(http.ResponseWriter) http.ResponseWriter{
+		func(w http.ResponseWriter) http.ResponseWriter { return whole{writer{w}} },
+		func(w http.ResponseWriter) http.ResponseWriter { return passing{writer{w}} },
+	} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			wrap(w).WriteHeader(http.StatusSwitchingProtocols)
+			wrap(w).WriteHeader(http.StatusCreated)
+		}))
+		got, err := guardtest.Read(s.Client().Get(s.URL)) //nolint:bodyclose,noctx // Read closes it
+		require.NoError(t, err)
+		require.Equal(t, http.StatusCreated, got.Status)
+		s.Close()
+	}
+}
+
 // HTTP/2 without TLS is spoken to the service if it is asked for, and with clients that do.
 func TestHTTP2WithoutTLS(t *testing.T) {
 	t.Parallel()

@@ -206,7 +206,7 @@ func (h *hop) exchange(r *http.Request, s *sending) (*http.Response, error) {
 		return nil, err
 	case !s.written():
 		err = errForeign
-	case resp.StatusCode < 100 || resp.StatusCode > 999, resp.StatusCode == http.StatusSwitchingProtocols && h.h2c: // RFC 9113, section 8.6
+	case resp.StatusCode < 100 || resp.StatusCode > 999:
 		err = errStatus
 	default:
 		return resp, nil
