@@ -191,7 +191,7 @@ func TestNoUpgradeOverHTTP2(t *testing.T) {
 			wrap(w).WriteHeader(http.StatusSwitchingProtocols)
 			wrap(w).WriteHeader(http.StatusCreated)
 		}))
-		got, err := guardtest.Read(s.Client().Get(s.URL)) //nolint:bodyclose,noctx // Read closes it
+		got, err := guardtest.Read(s.Client().Get(s.URL)) //nolint:bodyclose // Read closes it
 		require.NoError(t, err)
 		require.Equal(t, http.StatusCreated, got.Status)
 		s.Close()
