@@ -83,13 +83,6 @@ func (p pair) agree(t *testing.T, bodies ...string) {
 		require.Subset(t, []string{p.key, ""}, []string{other.Look.Named, maker.Look.Named}, "the kept key, unless it is in another form")
 		other.Look.Named = maker.Look.Named
 	}
-	if p.maker.program != p.other.program { // the earlier version takes a note of a later one for none
-		if started := maker.Look.Started; started.IsZero() {
-			maker.Look.Started = other.Look.Started
-		} else if other.Look.Started.IsZero() {
-			other.Look.Started = started
-		}
-	}
 	require.False(t, maker.Look.Started.IsZero())
 	require.Equal(t, maker, other)
 	require.Equal(t, p.key, other.Look.Key)
@@ -214,8 +207,7 @@ var states = map[string]struct {
 	}},
 }
 
-// taggedStates are those of records with tags, and what is left of those that were forgotten. They are tried where both
-// versions know of that.
+// taggedStates are those of records with tags, and what is left of those that were forgotten.
 var taggedStates = map[string]func(t *testing.T, p pair){
 	"found": func(t *testing.T, p pair) {
 		require.Equal(t, 201, p.request(t, p.maker, "answer", "a").Status)
@@ -382,9 +374,7 @@ func testSide(t *testing.T, maker, other, doomed *process) {
 	for name, state := range states {
 		each(name, state.policy, func(name string, p pair) { parallel(name, p, state.test) })
 	}
-	if maker.call(t, versions.Call{Op: "tags"}).Ran && other.call(t, versions.Call{Op: "tags"}).Ran {
-		for name, test := range taggedStates {
-			each(name, "found", func(name string, p pair) { parallel(name, p, test) })
-		}
+	for name, test := range taggedStates {
+		each(name, "found", func(name string, p pair) { parallel(name, p, test) })
 	}
 }

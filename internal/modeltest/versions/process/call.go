@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -39,7 +38,7 @@ func (p *process) call(ctx context.Context, c *versions.Call) (r versions.Reply)
 				res.Outcome, res.Status, res.Body = idempotency.Final, 201, []byte(c.Body)
 			}
 			if !c.Final && len(info.Steps) > 0 {
-				res.Outcome = resume
+				res.Outcome = idempotency.Resume
 			}
 			err = g.Resolve(ctx, key, info.Seen(), res)
 		}
@@ -48,8 +47,6 @@ func (p *process) call(ctx context.Context, c *versions.Call) (r versions.Reply)
 		if info, err = g.Lookup(ctx, key); err == nil {
 			err = g.Forget(ctx, key, info.Seen(), idempotency.Decision{Actor: "test"})
 		}
-	case "tags": // are they known?
-		r.Ran = hasTags
 	case "find":
 		r.Names, err = find(ctx, g, key)
 	case "erase":
@@ -100,24 +97,9 @@ func decisions(info idempotency.RecordInfo) (all []string) {
 	return all
 }
 
-// resume is idempotency.Resume. The earlier commit, with which this file is compiled too, may say NotExecuted for it.
-var resume = func() idempotency.Outcome {
-	if o := idempotency.Unknown + 1; o.String() == "resume" {
-		return o
-	}
-	return idempotency.NotExecuted
-}()
-
-// stepsOf are the steps that may have happened. The earlier commit may have one list of them.
+// stepsOf are the steps that have happened or may have.
 func stepsOf(info idempotency.RecordInfo) []string {
-	steps := info.Steps
-	if f := reflect.ValueOf(info).FieldByName("InDoubt"); f.IsValid() {
-		for i := range f.Len() {
-			steps = append(steps, f.Index(i).String())
-		}
-		slices.Sort(steps)
-	}
-	return steps
+	return slices.Sorted(slices.Values(slices.Concat(info.Steps, info.InDoubt)))
 }
 
 // do runs a function under a key.

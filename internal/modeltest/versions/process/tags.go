@@ -1,5 +1,3 @@
-//go:build !no_tags
-
 package main
 
 import (
@@ -12,12 +10,7 @@ import (
 	"example.com/idempotency/store"
 )
 
-// This file has what a version before tags and tombstones cannot do: scripts/check-versions.sh compiles no_tags.go in
-// its place for one.
-
-const hasTags = true
-
-// findable are the options of guards whose records are found. A table of an earlier version has no place for tags.
+// findable are the options of guards whose records are found. A table of an earlier schema has no place for tags.
 func findable(st idempotency.Store) []idempotency.Option {
 	if f, ok := st.(store.Finder); !ok || f.KeepsTags() != nil {
 		return nil
@@ -31,7 +24,7 @@ func findable(st idempotency.Store) []idempotency.Option {
 // find returns what is found by the reference and by the scope of a key.
 func find(ctx context.Context, g *guard, key idempotency.Key) (names []string, err error) {
 	for by, f := range []idempotency.Finding{{Reference: "order " + key.Value}, {Scope: key.Scope}} {
-		all, err := found(ctx, g, f)
+		all, _, err := g.Find(ctx, f)
 		if err != nil {
 			return nil, err
 		}
