@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -63,14 +64,15 @@ func codeOf(err error) int {
 	}
 }
 
-// isAway reports whether an error says that a store does not answer, or not yet.
+// isAway reports whether an error says that a store does not answer, not yet, or not to this account.
 func isAway(err error) bool {
-	if refusal, ok := errors.AsType[*pgconn.PgError](err); ok { // connection failure, no such database, too many connections, start or shutdown
-		return strings.HasPrefix(refusal.Code, "08") || refusal.Code == "3D000" || refusal.Code == "53300" || strings.HasPrefix(refusal.Code, "57P0")
+	// A connection failure, a wrong password, no such database, too many connections, start or shutdown.
+	if refusal, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return strings.HasPrefix(refusal.Code, "08") || strings.HasPrefix(refusal.Code, "28") || refusal.Code == "3D000" || refusal.Code == "53300" || strings.HasPrefix(refusal.Code, "57P0")
 	}
 	if refusal, ok := errors.AsType[redis.Error](err); ok {
 		word, _, _ := strings.Cut(refusal.Error(), " ")
-		return word == "LOADING" || word == "CLUSTERDOWN" || word == "MASTERDOWN" || strings.HasPrefix(refusal.Error(), "ERR DB index is out of range")
+		return slices.Contains([]string{"LOADING", "CLUSTERDOWN", "MASTERDOWN", "NOAUTH", "WRONGPASS"}, word) || strings.HasPrefix(refusal.Error(), "ERR DB index is out of range")
 	}
 	_, network := errors.AsType[net.Error](err)
 	_, connect := errors.AsType[*pgconn.ConnectError](err)

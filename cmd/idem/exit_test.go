@@ -106,9 +106,12 @@ func TestUsageOfADecision(t *testing.T) {
 
 func TestStoreThatCannotBeReached(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	server, locked := redistest.Start(t), redistest.Start(t)
+	locked.Do(t, "CONFIG", "SET", "requirepass", "secret")
 	for _, flags := range [][]string{
 		{"--redis", "redis://127.0.0.1:1"},
+		{"--redis", "redis://payments:wrong@" + server.Addr},
+		{"--redis", "redis://" + locked.Addr},
 		{"--redis", "redis://" + server.Addr + "/99"},
 		{"--postgres", "postgres://user@127.0.0.1:1/db"},
 		{"--postgres", strings.Replace(pgserver.Shared(t).DSN, "/postgres?", "/nosuch?", 1)},
@@ -120,7 +123,7 @@ func TestStoreThatCannotBeReached(t *testing.T) {
 			require.Contains(t, got.err, `"code":6`)
 		}
 	}
-	for code, away := range map[string]bool{"57P03": true, "53300": true, "08006": true, "42501": false} {
+	for code, away := range map[string]bool{"57P03": true, "53300": true, "08006": true, "28P01": true, "42501": false} {
 		require.Equal(t, away, isAway(fmt.Errorf("wrapped: %w", &pgconn.PgError{Code: code})), code)
 	}
 	require.Equal(t, inspect.ExitError, codeOf(errors.New("anything else")))

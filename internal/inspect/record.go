@@ -223,5 +223,5 @@ const (
 	ExitNotFound    // there is no such record
 	ExitChanged     // look again before you decide
 	ExitUnhealthy   // the doctor has found a fault
-	ExitUnreachable // try again when the store is back
+	ExitUnreachable // try again when the store is back, or with the right password
 )

@@ -184,3 +184,19 @@ func TestRedisFullServerKeepsTags(t *testing.T) {
 	_, err := s.Claim(t.Context(), "new", taggedClaim())
 	require.ErrorIs(t, err, idempotency.ErrStoreFull)
 }
+
+// A server that refuses the connection has replied to no command of a pipeline. The claim says why it has failed, whatever
+// goes with it.
+func TestRedisRefusesTheConnectionOfAPipeline(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := guardtest.RedisClientAt(t, server.Addr, func(o *redis.Options) { o.Username, o.Password = "payments", "wrong" })
+	for name, opts := range map[string][]idempotency.RedisOption{
+		"alone": nil, "with replicas": {idempotency.WithReplicas(1, time.Second)},
+	} {
+		for _, c := range []store.Claim{guardtest.RedisClaim(), taggedClaim(), taggedClaim(store.Tag([]byte("another order 7.")))} {
+			_, err := guardtest.RedisStore(t, client, opts...).Claim(t.Context(), guardtest.RedisKey(), c)
+			require.ErrorContains(t, err, "idempotency: redis: WRONGPASS", name)
+		}
+	}
+}

@@ -4,8 +4,10 @@ package redisstore
 // that may be moving.
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -86,10 +88,7 @@ func (s *server) send(ctx context.Context, durable bool, name string, cmd redis.
 		pipe := s.client.Pipeline()
 		_ = pipe.BatchProcess(ctx, append([]redis.Cmder{cmd}, with...)...)
 		_, err := pipe.Exec(ctx)
-		if cmd.Err() == nil && err != nil && !isReply(err) {
-			return true, err // of a hook, which leaves the commands without a result
-		}
-		return true, cmd.Err()
+		return true, cmp.Or(cmd.Err(), unsent(err, with...))
 	default:
 		_ = s.client.Process(ctx, cmd)
 		return true, cmd.Err()
@@ -133,13 +132,20 @@ func (s *server) confirm(ctx context.Context, pipe redis.Pipeliner, cmd redis.Cm
 	if err := cmd.Err(); err != nil {
 		return false, err
 	}
-	if wait.Err() == nil && isReply(err) {
-		err = nil // of a command that has gone with it
-	}
-	if err != nil { // of WAIT, or of a hook, which leaves the commands without a result
+	if err := cmp.Or(wait.Err(), unsent(err, with...)); err != nil {
 		return false, err
 	}
 	return wait.Val() >= int64(s.replicas), nil
+}
+
+// unsent returns an error of a pipeline unless it is what the server has replied to a command that went with the first one.
+// If a hook has stopped the commands, or the connection was refused for a wrong password, none of them has an error,
+// and none a result.
+func unsent(err error, with ...redis.Cmder) error {
+	if isReply(err) && slices.ContainsFunc(with, func(c redis.Cmder) bool { return c.Err() != nil }) {
+		return nil
+	}
+	return err
 }
 
 // reloadPause is the shortest time between two renewals of a Cluster client's view.
