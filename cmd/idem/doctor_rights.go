@@ -16,8 +16,10 @@ import (
 // rights are what the service sends, with record and channel for %s and %c, and what fails without: see the permissions
 // of RedisStore.
 var rights = []struct{ without, result, commands string }{
-	{"requests with a key get 503", fail, `PING|EVAL x 1 %s|EVALSHA x 1 %s|PTTL %s|PEXPIRE %s 1|HGET %s f|HMGET %s f|HKEYS %s|HGETALL %s|HSET %s f v|HSETNX %s f v|` +
-		`HDEL %s f|DEL %s|ZADD %s 1 m|ZREM %s m|ZRANGE %s 0 0|TIME|INFO|PUBLISH %c m|SUBSCRIBE %c|UNSUBSCRIBE %c|MULTI|EXEC`},
+	{"requests with a key get 503", fail, `EVAL x 1 %s|EVALSHA x 1 %s|PTTL %s|PEXPIRE %s 1|HSET %s f v`},
+	{"some retries get 503, and steps fail", fail, `HGET %s f|HMGET %s f|HSETNX %s f v|HDEL %s f|MULTI|EXEC`},
+	{"a request that waits for the end of a run gets 409", fail, `PUBLISH %c m|SUBSCRIBE %c|UNSUBSCRIBE %c|PING`},
+	{"lists, gauges, decisions and Check fail", fail, `HKEYS %s|HGETALL %s|DEL %s|ZADD %s 1 m|ZREM %s m|ZRANGE %s 0 0|TIME|INFO`},
 	{"requests get 503 on routes with WithReference or WithFindableScope, and lists fail", fail, `ZSCORE %s m|ZSCAN %s 0`},
 	{"Guard.Reconcile, idem stats and idem watch see no record outside of the index", warn, `SCAN 0`},
 	{waits, fail, `WAIT 1 1`},

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -19,6 +20,7 @@ import (
 	"example.com/idempotency/internal/pagetest"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"example.com/idempotency"
@@ -173,18 +175,25 @@ func TestDoctorOfAnAccount(t *testing.T) {
 	require.Equal(t, "idempotency may not SCAN: Guard.Reconcile, idem stats and idem watch see no record outside of the index", unlisted.Found)
 	server.Do(t, "ACL", "SETUSER", "idempotency", "+scan")
 	require.Equal(t, ok, checks(t, inspect.ExitOK, "--redis", url, "--account", "idempotency")["rights"].Result)
+	asService := "redis://idempotency:PASSWORD@" + server.Addr
 	for _, right := range rights {
 		if command, isCommand := strings.CutPrefix(right.(string), "+"); isCommand {
 			server.Do(t, "ACL", "SETUSER", "idempotency", "-"+command)
 			lacking := checks(t, inspect.ExitUnhealthy, "--redis", url, "--account", "idempotency")["rights"]
 			require.Contains(t, strings.ToLower(lacking.Found), command)
+			server.Do(t, "SCRIPT", "FLUSH") // or else no script would be sent
+			o, err := redis.ParseURL(asService)
+			require.NoError(t, err)
+			client := redis.NewClient(o)
+			got := serve(t, idempotency.NewRedisStore(client)).post("POST /payouts", command, created)
+			require.Equal(t, strings.Contains(lacking.Found, "requests with a key get 503"), got.Code == http.StatusServiceUnavailable, lacking.Found)
+			require.NoError(t, client.Close())
 			server.Do(t, "ACL", "SETUSER", "idempotency", right)
 		}
 	}
 	require.Equal(t, fail, checks(t, inspect.ExitUnhealthy, "--redis", url, "--account", "idempotency", "--prefix", "pay:")["rights"].Result)
 	require.Equal(t, fail, checks(t, inspect.ExitUnhealthy, "--redis", url, "--account", "idempotency", "--replicas", "1")["rights"].Result)
 
-	asService := "redis://idempotency:PASSWORD@" + server.Addr
 	require.Equal(t, warn, checks(t, inspect.ExitOK, "--redis", asService)["rights"].Result, "it may not ask")
 	require.Equal(t, warn, checks(t, inspect.ExitOK, "--redis", url, "--account", "nobody")["rights"].Result)
 }
@@ -225,7 +234,7 @@ func TestDoctorOfAnAccountOnACluster(t *testing.T) {
 		}{
 			"cluster|slots": {inspect.ExitUnhealthy, "CLUSTER SLOTS: the client of a Cluster finds no key"},
 			"asking":        {inspect.ExitOK, "ASKING: keys in a slot that is moving get 503"},
-			"zadd":          {inspect.ExitUnhealthy, "ZADD: requests with a key get 503"},
+			"zadd":          {inspect.ExitUnhealthy, "ZADD: lists, gauges, decisions and Check fail"},
 		} {
 			acl(node, "SETUSER", "idempotency", "-"+command)
 			require.Equal(t, "idempotency on "+node.Addr+" may not "+c.says, find(c.code).Found)
