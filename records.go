@@ -63,10 +63,10 @@ type RecordInfo struct {
 	Held     time.Time
 	Answered int
 	// Steps are the sorted names of the steps that have a recorded result. InDoubt are those that
-	// were begun under [AtMostOnce] and may have happened, or that this process cannot read. Of a
-	// step without AtMostOnce, nobody knows that it was begun until it is recorded. Neither is known
-	// during a replay.
-	Steps, InDoubt []string
+	// were begun under [AtMostOnce] and may have happened. Of a step without AtMostOnce, nobody knows that it was begun until
+	// it is recorded. Unread are those that this process cannot read, because they are sealed under keys that it does not
+	// have, or of a later version: each may be one of the others. None is known during a replay.
+	Steps, InDoubt, Unread []string
 	// Forgotten is set only if there is no record any more, because somebody has removed it: what it was. It has State, Route
 	// and Attempt, Age as it was then, and Decisions, of which the last is the forgetting; its Outcome is 0. TTL is how much
 	// longer that stays known. See [WithTombstones].
@@ -96,7 +96,7 @@ func infoOf(f engine.Found) RecordInfo {
 	rec := &f.Record
 	last, held := note.Last(rec.Notes), note.HeldFor(rec)
 	return RecordInfo{
-		Route: rec.Label, Started: last.Started, Trace: last.Trace, Runs: note.Runs(rec), Decisions: note.Decisions(rec), Steps: f.Recorded, InDoubt: f.InDoubt,
+		Route: rec.Label, Started: last.Started, Trace: last.Trace, Runs: note.Runs(rec), Decisions: note.Decisions(rec), Steps: f.Recorded, InDoubt: f.InDoubt, Unread: f.Unread,
 		Key: Key(f.Key), Record: f.Key.Name(), State: rec.State, Attempt: rec.Attempt,
 		Lease: rec.Lease, Age: rec.Age, TTL: rec.TTL, Status: rec.Status, Size: rec.Size, owner: rec.Owner, intent: f.Intent,
 		ID: f.Intent.ID(), Cause: held.Cause, Held: held.At, Answered: held.Status,

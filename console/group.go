@@ -83,7 +83,7 @@ func (v *visit) group(status int, f form, notice string) error {
 		case err != nil:
 			return err
 		}
-		like := fmt.Sprint(i.Attempt, i.Steps, i.InDoubt)
+		like := fmt.Sprint(i.Attempt, i.Steps, i.InDoubt, i.Unread)
 		if kinds[like] == nil {
 			r, err := v.rulingOf(of.route, key)
 			if err != nil {

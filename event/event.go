@@ -69,7 +69,7 @@ type Event struct {
 	Step   string
 	Result StepResult
 	// Steps are the steps of a record that have a result, and InDoubt those that may have happened
-	// and have none, as in idempotency.RecordInfo: only of a [Held] that idempotency.Guard.Reconcile
+	// and have none, or cannot be read by its process: only of a [Held] that idempotency.Guard.Reconcile
 	// reports, and of a [Resolved], where they are what was there when it was decided. If the decision
 	// said [Final], no attempt makes those in doubt, nor the steps that were to follow.
 	Steps, InDoubt []string

@@ -20,7 +20,7 @@ func cells(r inspect.Record) []string {
 	}
 	return []string{
 		r.Record, inspect.Names([]string{r.Route}), r.State, inspect.Names([]string{causeOf(r.Cause, r.Answered)}), number(r.Attempt), span(r.Age),
-		inspect.Names(r.Steps), inspect.Names(r.InDoubt), ends,
+		inspect.Names(r.Steps), r.Doubtful(), ends,
 	}
 }
 

@@ -35,6 +35,6 @@ func (a *app) runCells(r inspect.Record) []string {
 		lasts = inspect.Span(max(0, a.now().Sub(began)))
 	}
 	return []string{
-		r.Record, inspect.Names([]string{r.Route}), number(r.Attempt), lasts, inspect.Names([]string{r.Started}), inspect.Names(r.Steps), inspect.Names(r.InDoubt),
+		r.Record, inspect.Names([]string{r.Route}), number(r.Attempt), lasts, inspect.Names([]string{r.Started}), inspect.Names(r.Steps), r.Doubtful(),
 	}
 }

@@ -48,6 +48,17 @@ func TestServerDecidesAboutASealedRoute(t *testing.T) {
 	s.post("POST /payouts", "a", afterStep("ledger"))
 	s.post("POST /payouts", "b", afterStep("ledger"))
 
+	// Who cannot read a step does not say that it is in doubt, nor why the key is held.
+	fromStore := p.idem(t, s.named([]string{"why", "name:a"})...).exits(t, inspect.ExitOK)
+	require.Regexp(t, `recorded +-
+in doubt +-
+unread +ledger: sealed, or of a later version; the service can tell \(--server\)`, fromStore.out)
+	require.NotContains(t, fromStore.out, "step-in-doubt")
+	require.Regexp(t, ` outcome-unknown 500 .* ledger \(unread\) `, p.idem(t, "held").exits(t, inspect.ExitOK).out)
+	require.Regexp(t, `recorded +ledger
+in doubt +-
+`, through.idem(t, s.named([]string{"why", "name:a", "--no-ask"})...).exits(t, inspect.ExitOK).out)
+
 	const body = "{\"id\":1}\r\n\xff"
 	file := filepath.Join(t.TempDir(), "answer")
 	require.NoError(t, os.WriteFile(file, []byte("HTTP/1.1 201 Created\r\nLocation: /payouts/1\r\nX-Step: 1\r\nX-Step: 2\r\nContent-Type: a/b\r\n\r\n"+body), 0o600))

@@ -91,6 +91,9 @@ func (a *app) tell(t inspect.Story) {
 	}
 	list.add(t, "recorded", inspect.Names(r.Steps))
 	list.add(t, "in doubt", inspect.Names(r.InDoubt))
+	if len(r.Unread) > 0 {
+		list.add(t, "unread", inspect.Names(r.Unread)+": sealed, or of a later version; the service can tell (--server)")
+	}
 	if r.Lease > 0 {
 		list.add(t, "lease ends", "in "+span(r.Lease)+" ("+a.after(r.Lease)+")")
 	}

@@ -88,7 +88,7 @@ func (e *Engine) Spares(ctx context.Context, k intent.Key, found store.Record, w
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return Doomed, nil // it has ended meanwhile
-	case errors.Is(err, store.ErrCorrupt), err == nil && len(e.stepsOf(k, rec).InDoubt) > 0:
+	case errors.Is(err, store.ErrCorrupt), err == nil && len(e.stepsOf(k, rec).mayHave()) > 0:
 		return InDoubt, nil
 	}
 	return Doomed, err

@@ -5,6 +5,7 @@ import (
 	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/store"
+	"slices"
 )
 
 // A Found is what was found of a key.
@@ -21,12 +22,15 @@ type Found struct {
 // Steps are those of a record, without those that are known not to have happened.
 type Steps struct {
 	// Recorded are the sorted names of those that have a result. InDoubt are those that have a mark and no
-	// result, or that cannot be read here.
-	Recorded, InDoubt []string
+	// result, and Unread those that cannot be read here.
+	Recorded, InDoubt, Unread []string
 
 	marks  map[string][]byte // the stored values of those that have a mark
 	hidden error             // why one cannot be read
 }
+
+// mayHave are those that may have happened without a result.
+func (s Steps) mayHave() []string { return slices.Concat(s.InDoubt, s.Unread) }
 
 // A Decision says who settles or forgets a key by hand, and why.
 type Decision struct{ Actor, Reason string }

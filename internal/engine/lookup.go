@@ -52,7 +52,7 @@ func (e *Engine) stepsOf(k intent.Key, rec store.Record) Steps {
 		value, err := e.rules.Seals.OpenStep(rec.Steps[name], k.Name(), rec.Fingerprint, name)
 		switch {
 		case err != nil:
-			s.InDoubt, s.hidden = append(s.InDoubt, name), err
+			s.Unread, s.hidden = append(s.Unread, name), err
 		case value[0] == seal.StepStarted:
 			s.InDoubt, s.marks[name] = append(s.InDoubt, name), rec.Steps[name]
 		case value[0] != seal.StepUndone:

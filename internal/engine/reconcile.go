@@ -221,8 +221,8 @@ func (h *heldRecord) reportHeld(ctx context.Context) {
 	switch {
 	case err == nil && rec.Attempt == h.rec.Attempt:
 		steps := eng.stepsOf(h.ID, rec)
-		e.Steps, e.InDoubt = steps.Recorded, steps.InDoubt
-		if len(e.InDoubt) > 0 {
+		e.Steps, e.InDoubt = steps.Recorded, steps.mayHave()
+		if len(steps.InDoubt) > 0 {
 			e.Cause = event.CauseStep
 		}
 	case (errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrUnreadableHere)) &&

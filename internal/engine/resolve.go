@@ -59,7 +59,7 @@ func (e *Engine) Resolve(ctx context.Context, k intent.Key, seen store.Seen, res
 		e.reportDecision(ctx, k, res.Decision, d.Name(), event.Event{
 			Kind: event.Resolved, OperationID: e.intentOf(k, &rec).ID(), Route: rec.Label,
 			Attempt: seen.Attempt, Outcome: res.Outcome, Age: rec.Age, Trace: note.Last(rec.Notes).Trace,
-			Steps: steps.Recorded, InDoubt: steps.InDoubt,
+			Steps: steps.Recorded, InDoubt: steps.mayHave(),
 		})
 	}
 	return err

@@ -29,7 +29,8 @@ type Record struct {
 	Ends     *int64   `json:"ends_in_seconds,omitempty" jsonschema:"when the record and its hold end; absent if they have no end of their own"`
 	Lease    int64    `json:"lease_seconds,omitempty" jsonschema:"how long a run in flight is protected from takeover"`
 	Steps    []string `json:"steps" jsonschema:"those that have a recorded result"`
-	InDoubt  []string `json:"in_doubt" jsonschema:"steps that may have happened, or that are sealed and cannot be read here"`
+	InDoubt  []string `json:"in_doubt" jsonschema:"steps that may have happened"`
+	Unread   []string `json:"unread,omitempty" jsonschema:"steps that cannot be read here, because they are sealed, or of a later version: the service can tell"`
 	Status   int      `json:"status,omitempty" jsonschema:"that of the recorded answer"`
 	Started  string   `json:"started,omitempty" jsonschema:"when the last run claimed the key, by the clock of its process"`
 	Trace    string   `json:"trace,omitempty" jsonschema:"the span of the last run, as W3C traceparent"`
@@ -69,7 +70,7 @@ func (m Made) String() string {
 func RecordOf(i idempotency.RecordInfo) Record {
 	r := Record{
 		Type: "record", Record: i.Record, Route: i.Route, State: StateOf(i), Attempt: i.Attempt, Age: int64(i.Age / time.Second),
-		Steps: append([]string{}, i.Steps...), InDoubt: append([]string{}, i.InDoubt...), Status: i.Status, Seen: i.Seen().String(),
+		Steps: append([]string{}, i.Steps...), InDoubt: append([]string{}, i.InDoubt...), Unread: i.Unread, Status: i.Status, Seen: i.Seen().String(),
 		Lease: max(0, int64(i.Lease/time.Second)), Decided: madeOf(i),
 	}
 	if i.State == store.Held {

@@ -174,10 +174,10 @@ func Forgets(i idempotency.RecordInfo) string {
 	switch {
 	case i.State == store.Completed:
 		says += ", and the recorded answer is lost"
-	case len(i.Steps)+len(i.InDoubt) > 0:
-		says += fmt.Sprintf(", and makes %s again", quoted(slices.Concat(i.Steps, i.InDoubt)))
-		if len(i.InDoubt) > 0 {
-			says += fmt.Sprintf(", although %s may have happened", quoted(i.InDoubt))
+	case len(i.Steps)+len(i.InDoubt)+len(i.Unread) > 0:
+		says += fmt.Sprintf(", and makes %s again", quoted(slices.Concat(i.Steps, i.InDoubt, i.Unread)))
+		if doubt := slices.Concat(i.InDoubt, i.Unread); len(doubt) > 0 {
+			says += fmt.Sprintf(", although %s may have happened", quoted(doubt))
 		}
 	}
 	return says + ". Right only if nothing of it has happened, or if a repetition does no harm."
@@ -211,7 +211,7 @@ func (r *Ruling) left(res idempotency.Resolution) []string {
 
 // does says what a decision does that is not refused.
 func (r *Ruling) does(word string, res idempotency.Resolution) string {
-	steps, doubt := quoted(r.Info.Steps), quoted(r.Info.InDoubt)
+	steps, doubt := quoted(r.Info.Steps), quoted(slices.Concat(r.Info.InDoubt, r.Info.Unread))
 	says := fmt.Sprintf("The next request with this key runs as attempt %d", r.Info.Attempt+1)
 	switch {
 	case word == "final" && doubt != "":

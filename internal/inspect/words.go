@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,6 +26,15 @@ func Names(list []string) string {
 		return "-"
 	}
 	return strings.Join(list, ", ")
+}
+
+// Doubtful lists the steps that may have happened and have no result, as far as one can tell here.
+func (r Record) Doubtful() string {
+	names := slices.Clone(r.InDoubt)
+	for _, name := range r.Unread {
+		names = append(names, name+" (unread)")
+	}
+	return Names(names)
 }
 
 // quoted lists names in a sentence.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,7 +26,9 @@ func TestErase(t *testing.T) {
 			charged(t, g, "alice", key, key)
 		}
 		charged(t, g, "bob", "1", "1")
-		goOn := make(chan struct{})
+		goes := make(chan struct{})
+		goOn := sync.OnceFunc(func() { close(goes) })
+		defer goOn()
 		ends := func(tenant, key string, h http.HandlerFunc) {
 			guardtest.ServeRecorder(t, g.Handler(h)).Do(t, guardtest.Call{Key: key, Header: http.Header{"Tenant": {tenant}}})
 		}
@@ -38,7 +41,7 @@ func TestErase(t *testing.T) {
 			http.Error(w, err.Error(), http.StatusTooManyRequests)
 		})
 		ends("alice", "released", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) })
-		go ends("alice", "running", func(http.ResponseWriter, *http.Request) { <-goOn })
+		go ends("alice", "running", func(http.ResponseWriter, *http.Request) { <-goes })
 		synctest.Wait()
 
 		decision := idempotency.Decision{Actor: "ada", Reason: "alice has left"}
@@ -61,7 +64,7 @@ func TestErase(t *testing.T) {
 		require.Len(t, found(t, g, idempotency.Finding{Scope: "alice"}), 3)
 		require.Len(t, found(t, g, idempotency.Finding{Scope: "bob"}), 1)
 
-		close(goOn)
+		goOn()
 		synctest.Wait()
 		erase(idempotency.Erasing{Held: true}, idempotency.Erased{Completed: 1, Unanswered: 1, Held: 1})
 		require.Empty(t, found(t, g, idempotency.Finding{Scope: "alice"}))
