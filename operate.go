@@ -218,12 +218,13 @@ func told(found engine.Found, err error) (RecordInfo, error) {
 	info := RecordInfo{Key: Key(found.Key), Record: found.Key.Name()}
 	switch {
 	case err == nil:
-		return infoOf(found), nil
+		info = infoOf(found)
 	case errors.Is(err, ErrCorrupt):
 		info.State = store.Corrupt
 	case found.Forgotten == nil:
 		return RecordInfo{}, err
-	default:
+	}
+	if found.Forgotten != nil {
 		was := infoOf(engine.Found{Key: intent.Key{Record: info.Record}, Record: *found.Forgotten})
 		info.Forgotten = &was
 	}

@@ -107,6 +107,12 @@ func TestForgottenIsTold(t *testing.T) {
 			require.Contains(t, got.err, c.want)
 			require.NotContains(t, got.err, "\x1b")
 		}
+		// The key runs again, and is told of with what was forgotten.
+		s.post("POST /orders", "order-77", created)
+		again := p.idem(t, "why", name).exits(t, inspect.ExitOK)
+		require.Contains(t, again.out, "Every retry gets it")
+		require.Equal(t, c.args == nil, strings.Contains(again.out, `There was an earlier record of this key: it was forgotten 0s ago (`))
+		require.Equal(t, c.args == nil, strings.Contains(again.out, `by ada: x\x1b[31m; it was completed, attempt 1.`), again.out)
 		records, err := p.List(t.Context(), store.Query{})
 		require.NoError(t, err)
 		for _, e := range records.Entries { // as if its time were over

@@ -14,7 +14,7 @@ type Found struct {
 	Record store.Record
 	// Intent is that of the run. It is zero if the client's key is not known, or its keys were derived otherwise.
 	Intent intent.Intent
-	// Forgotten is what a record was that somebody has removed, if there is none. Only LookInto tells.
+	// Forgotten is what a record was that somebody has removed, if there is none, or there is another one now. Only LookInto tells.
 	Forgotten *store.Record
 	Steps
 }

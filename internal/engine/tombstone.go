@@ -14,10 +14,16 @@ import (
 // This file is about what is left of records that were forgotten: a record of the library itself for each, which the
 // next request with the key does not meet.
 
+type digging struct{}
+
+// Dig returns a context in which LookInto tells what was forgotten of a key that has run again, too.
+func Dig(ctx context.Context) context.Context { return context.WithValue(ctx, digging{}, true) }
+
 // LookInto is Lookup that tells, of a key without a record, what was forgotten of it.
 func (e *Engine) LookInto(ctx context.Context, k intent.Key) (Found, error) {
 	found, err := e.Lookup(ctx, k)
-	if !errors.Is(err, store.ErrNotFound) {
+	absent := errors.Is(err, store.ErrNotFound)
+	if !absent && (err != nil || ctx.Value(digging{}) == nil) {
 		return found, err
 	}
 	left, was, readErr := e.tombstone(ctx, k.Name())
@@ -25,7 +31,7 @@ func (e *Engine) LookInto(ctx context.Context, k intent.Key) (Found, error) {
 	case readErr == nil:
 		was.Label, was.TTL = left.Label, left.TTL
 		found.Forgotten = &was
-	case !errors.Is(readErr, store.ErrNotFound): // %v, because it is not the record of the key that cannot be read
+	case absent && !errors.Is(readErr, store.ErrNotFound): // %v, because it is not the record of the key that cannot be read
 		err = fmt.Errorf("%w; and nobody can tell whether it was forgotten: %v", err, readErr) //nolint:errorlint // see above
 	}
 	return found, err

@@ -101,7 +101,7 @@ func Look(ctx context.Context, g *idempotency.Guard, k idempotency.Key) (idempot
 	switch {
 	case errors.Is(err, idempotency.ErrCorrupt):
 		err = nil
-	case info.Forgotten != nil:
+	case err != nil && info.Forgotten != nil:
 		err = gone(info.Forgotten)
 	case errors.Is(err, store.ErrNotFound):
 		err = &Refusal{"there is no such record: it has ended or was forgotten, or the store, its prefix or its table is another one", err}
@@ -138,22 +138,29 @@ type Gone struct {
 // GoneFrom returns a Gone error as it was told.
 func GoneFrom(f Forgotten, says string) *Gone { return &Gone{f, says} }
 
-// gone says who has removed a record, and why, and what was decided before.
+// gone says that there is no record, who has removed it, and why, and what was decided before.
 func gone(was *idempotency.RecordInfo) *Gone {
-	says, made := "there is no such record", madeOf(*was)
+	f, says := forgottenOf(was)
+	return GoneFrom(f, "there is no such record: "+says)
+}
+
+// forgottenOf tells of a record that somebody has removed, also in words.
+func forgottenOf(was *idempotency.RecordInfo) (f Forgotten, says string) {
+	says = "it was forgotten"
+	made := madeOf(*was)
 	for i, d := range slices.Backward(made) {
 		ago, by := Span(max(0, time.Since(was.Decisions[i].Made)))+" ago ("+d.At+")", Names([]string{d.Actor})
 		switch {
 		case i == len(made)-1:
-			says += fmt.Sprintf(": it was forgotten %s by %s: %s; it was %s, attempt %d", ago, by, Names([]string{d.Reason}), d.From, d.Attempt)
+			says = fmt.Sprintf("it was forgotten %s by %s: %s; it was %s, attempt %d", ago, by, Names([]string{d.Reason}), d.From, d.Attempt)
 		default:
 			says += fmt.Sprintf("; before, %s by %s %s: %s", d.Decision, by, ago, Names([]string{d.Reason}))
 		}
 	}
-	return &Gone{says: says, Forgotten: Forgotten{
+	return Forgotten{
 		Record: was.Record, Route: was.Route, State: was.State.String(), Attempt: was.Attempt, Age: int64(was.Age / time.Second),
 		Ends: int64(was.TTL / time.Second), Decided: made,
-	}}
+	}, says
 }
 
 // Error says that.

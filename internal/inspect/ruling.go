@@ -72,7 +72,7 @@ type Ruling struct {
 
 // LookInto looks at the record of k in st, the store of r.Guard, and at what may be decided about it.
 func (r *Ruling) LookInto(ctx context.Context, st store.Inspector, k idempotency.Key) (err error) {
-	if r.Info, err = Look(ctx, r.Guard, k); err != nil || r.Info.State != store.Held {
+	if r.Info, err = Look(engine.Dig(ctx), r.Guard, k); err != nil || r.Info.State != store.Held {
 		return err
 	}
 	rec, err := st.Get(ctx, r.Info.Record)

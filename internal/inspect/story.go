@@ -28,6 +28,7 @@ type Story struct {
 	Record    Record     `json:"record"`
 	Runs      []Attempt  `json:"runs" jsonschema:"the last runs, oldest first, 16 at most"`
 	Happened  string     `json:"happened" jsonschema:"what happened, in sentences"`
+	Before    *Forgotten `json:"before,omitempty" jsonschema:"an earlier record of the key, if somebody has removed it and that is still known"`
 	Decisions []Decision `json:"decisions" jsonschema:"what each decision would do; none if there is nothing to decide"`
 	CanAsk    bool       `json:"can_ask,omitempty" jsonschema:"you may have the resolver of the route asked, by decision=ask"`
 	Word      *Word      `json:"resolver,omitempty" jsonschema:"what the resolver of the route says now; idem has it asked"`
@@ -45,6 +46,11 @@ func (r *Ruling) Story(ctx context.Context) Story {
 			at.Trace = run.Trace.String()
 		}
 		t.Runs = append(t.Runs, at)
+	}
+	if r.Info.Forgotten != nil {
+		before, says := forgottenOf(r.Info.Forgotten)
+		t.Before = &before
+		t.Happened += " There was an earlier record of this key: " + says + "."
 	}
 	if r.Info.State != store.Held {
 		return t
