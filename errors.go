@@ -111,7 +111,7 @@ var (
 	// ErrOtherKeys says that a run of a held key had another [WithDerivation] than its route has now. So it had
 	// other derived keys, under which the route would neither find its effect nor be recognised if it repeated it:
 	// [Guard.Resolve] refuses a [Resume], and no function of [WithResolver] is asked. It is the error of an
-	// [event.StoreError] whose Op is resolve then.
+	// [event.Unresolved] then.
 	ErrOtherKeys = engine.ErrOtherKeys
 
 	// ErrNotRecorded says that the effect of a step has happened but could not be recorded,

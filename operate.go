@@ -161,7 +161,7 @@ func (g *Guard) Erase(ctx context.Context, what Erasing) (Erased, error) {
 //
 // Reconcile returns nil when it ends. It returns an error at once if the store is not a [store.Lister]
 // ([ErrNoLister]) or every is not positive. A resolver that calls runtime.Goexit ends the goroutine
-// of Reconcile; that is reported as event.StoreError with the Op "resolve".
+// of Reconcile; that is reported as [event.Unresolved].
 func (g *Guard) Reconcile(ctx context.Context, every time.Duration) error {
 	return g.route.engine.Reconcile(ctx, every)
 }

@@ -58,6 +58,10 @@ const (
 	// idempotency.WithResolver. Outcome, Attempt, Actor and Reason describe the decision. Steps and
 	// InDoubt say how far the run came: after [Final], nothing that it has left out is made up for.
 	Resolved Kind = "resolved"
+	// Unresolved: the function of idempotency.WithResolver was to say how a held key ends, and the key stays held. Err is
+	// that of the function and says so, or why its decision was not carried out, or idempotency.ErrOtherKeys if it was not
+	// asked, or the store's.
+	Unresolved Kind = "unresolved"
 	// Forgotten: idempotency.Guard.Forget removed a record. Attempt, Held, Actor and Reason describe
 	// what was seen and the decision. OperationID, Route, Age and Trace are those of the record,
 	// if it could be read.
@@ -69,8 +73,7 @@ const (
 	// because of idempotency.WithFailOpen. Err is the store's error.
 	FailOpen Kind = "fail-open"
 	// StoreError: a call of the store failed or timed out; Op and Err say which
-	// and how. If Op is resolve, a held key could not be resolved: Err is the store's, or that of the function
-	// of idempotency.WithResolver and says so, or idempotency.ErrOtherKeys if that was not asked.
+	// and how.
 	StoreError Kind = "store-error"
 	// LeaseLost: a run could not keep its claim, and its context was cancelled; or
 	// it had lost the claim, as it turned out, when it was to be settled.
@@ -159,6 +162,7 @@ const (
 var incidents = []Kind{
 	Held,
 	HoldEnding,
+	Unresolved,
 	FailOpen,
 	LeaseLost,
 	Takeover,

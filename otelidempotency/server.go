@@ -44,7 +44,7 @@ type observer struct {
 }
 
 // operations are the calls that a store error can name.
-var operations = []string{"claim", "renew", "step", "complete", "release", "hold", "watch", "get", "resolve"}
+var operations = []string{"claim", "renew", "step", "complete", "release", "hold", "watch", "get"}
 
 // begin makes the counters whose first increase must be seen.
 func (o *observer) begin() {

@@ -237,7 +237,7 @@ func (h *heldRecord) ask(ctx context.Context) {
 	returned := false
 	defer func() {
 		if !returned {
-			h.Observe(event.Event{Kind: event.StoreError, Op: "resolve", Attempt: h.rec.Attempt, Err: errResolverExited})
+			h.Observe(event.Event{Kind: event.Unresolved, Attempt: h.rec.Attempt, Err: errResolverExited})
 		}
 	}()
 	resolveHeld(ctx, &h.Access, h.Observe)

@@ -20,11 +20,11 @@ func resolveHeld(ctx context.Context, a *Access, observe func(event.Event)) bool
 		return false
 	}
 	defer e.core.resolving.leave(a.Name)
+	_, rec, err := e.get(ctx, a.ID)
 	failed := func(err error) bool {
-		observe(event.Event{Kind: event.StoreError, Op: "resolve", Err: err})
+		observe(event.Event{Kind: event.Unresolved, Attempt: rec.Attempt, Err: err})
 		return false
 	}
-	_, rec, err := e.get(ctx, a.ID)
 	switch {
 	case errors.Is(err, store.ErrNotFound): // forgotten meanwhile
 		return true

@@ -145,12 +145,11 @@ func TestReconcileOutlivesItsResolver(t *testing.T) {
 		}
 		d.reconcile(t)
 		require.Equal(t, []string{"panics", "fails", "k"}, r.keys())
-		failures := d.only(event.StoreError)
+		failures := d.only(event.Unresolved)
 		require.Len(t, failures, 2)
 		require.ErrorContains(t, failures[0].Err, "no map today")
 		require.ErrorContains(t, failures[1].Err, "no bank today")
 		for _, e := range failures {
-			require.Equal(t, "resolve", e.Op)
 			require.Equal(t, "acme", e.Scope)
 			require.Equal(t, payouts, e.Route)
 		}
@@ -430,9 +429,8 @@ func TestReconcileReportsAResolverThatExits(t *testing.T) {
 		d.runs.Runs.Store(0)
 		d.route.Do(t, guardtest.Call{Key: "k"})
 		d.reconcile(t)
-		failed := d.only(event.StoreError)
+		failed := d.only(event.Unresolved)
 		require.Len(t, failed, 1)
-		require.Equal(t, "resolve", failed[0].Op)
 		require.ErrorContains(t, failed[0].Err, "Goexit")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

@@ -41,8 +41,7 @@ func TestReconcileEndsTheTurnOfAResolver(t *testing.T) {
 		d.reconcile(t)
 		ticks(2)
 		require.Equal(t, []string{"key-0", "key-1", "key-2"}, asked[:3])
-		over := d.only(event.StoreError)[0]
-		require.Equal(t, "resolve", over.Op)
+		over := d.only(event.Unresolved)[0]
 		require.ErrorContains(t, over.Err, "other keys wait")
 
 		begun := time.Now()

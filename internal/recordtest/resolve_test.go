@@ -150,7 +150,7 @@ func TestResolverThatFindsNothingOutLeavesTheKeyHeld(t *testing.T) {
 		hold(t, s)
 		failed := 0
 		for _, kind := range seen.Kinds() {
-			if kind == event.StoreError {
+			if kind == event.Unresolved {
 				failed++
 			}
 		}

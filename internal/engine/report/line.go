@@ -22,6 +22,7 @@ var lines = map[event.Kind]line{
 	event.Bypassed:         {slog.LevelWarn, "idempotency: call runs unprotected"},
 	event.Held:             {slog.LevelError, "idempotency: outcome unknown, key held until it is resolved"},
 	event.HoldEnding:       {slog.LevelError, "idempotency: held key becomes free unresolved"},
+	event.Unresolved:       {slog.LevelWarn, "idempotency: held key could not be resolved"},
 	event.Resolved:         {slog.LevelInfo, "idempotency: held key resolved"},
 	event.Forgotten:        {slog.LevelInfo, "idempotency: record forgotten"},
 	event.AnswerRead:       {slog.LevelInfo, "idempotency: recorded answer read"},
@@ -46,9 +47,6 @@ var lines = map[event.Kind]line{
 	event.Shadow:           {slog.LevelInfo, "idempotency: a live guard would have stepped in"},
 	event.Corrupt:          {slog.LevelError, "idempotency: stored record is unreadable"},
 }
-
-// unresolved is the line of an event whose cause is the program's resolver, or a store that failed it.
-var unresolved = line{slog.LevelWarn, "idempotency: held key could not be resolved"}
 
 // attrs returns what the log says of an event: all of it but the scope, which can be a person's
 // name.

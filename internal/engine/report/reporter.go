@@ -73,8 +73,6 @@ func write(ctx context.Context, logger *slog.Logger, e event.Event, times int) {
 	switch {
 	case e.Code == problem.Unauthenticated:
 		line.level = slog.LevelInfo
-	case e.Kind == event.StoreError && e.Op == "resolve":
-		line = unresolved
 	case isReuse(&e):
 		line = reused
 	}
