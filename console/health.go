@@ -61,7 +61,7 @@ func (h health) sentence(s *idempotency.Stats) string {
 	for _, c := range []struct {
 		n    int
 		what string
-	}{{s.Pending, "ended runs that are not recorded yet"}, {s.GivingBack, "claims to be given back"}, {s.Abandoned, "calls that it has not returned from"}} {
+	}{{s.Pending, "ended runs that are not recorded yet"}, {s.Abandoned, "calls that it has not returned from"}} {
 		if c.n > 0 {
 			late = append(late, fmt.Sprintf("%d %s", c.n, c.what))
 		}
@@ -75,6 +75,9 @@ func (h health) sentence(s *idempotency.Stats) string {
 	}
 	if late != nil {
 		says += " It is behind with this process: " + strings.Join(late, ", ") + "."
+	}
+	if s.GivingBack > 0 {
+		says += fmt.Sprintf(" Claims that had no reply and may still arrive: %d. They are given back then, and nothing has run under them.", s.GivingBack)
 	}
 	return says
 }

@@ -170,6 +170,8 @@ func TestHealthOfAStoreThatCannotBeAsked(t *testing.T) {
 	mute.requireHealth("unknown", "The store answers.")
 	require.NotContains(t, mute.json().get("/store").Body.String(), `"usage"`)
 	require.NotContains(t, mute.get("/store").Body.String(), "How full it is")
-	require.Equal(t, "The store answers. It is behind with this process: 2 claims to be given back.",
+	require.Equal(t, "The store is well. Claims that had no reply and may still arrive: 2. They are given back then, and nothing has run under them.",
 		health{word: "well"}.sentence(&idempotency.Stats{GivingBack: 2}))
+	require.Equal(t, "The store answers. It is behind with this process: 1 ended runs that are not recorded yet, 3 calls that it has not returned from.",
+		health{word: "well"}.sentence(&idempotency.Stats{Pending: 1, Abandoned: 3}))
 }

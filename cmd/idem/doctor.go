@@ -93,7 +93,7 @@ func (d *doctor) examine(ctx context.Context) error {
 	case err != nil:
 		return err
 	case d.failed > 0:
-		return &coded{inspect.ExitUnhealthy, fmt.Errorf("the store is not well, by so many checks: %d", d.failed)}
+		return &coded{inspect.ExitUnhealthy, fmt.Errorf("the store is not well: %d of its checks failed", d.failed)}
 	}
 	return nil
 }

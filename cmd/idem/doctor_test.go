@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -185,8 +184,8 @@ func TestDoctorOfAnAccount(t *testing.T) {
 			o, err := redis.ParseURL(asService)
 			require.NoError(t, err)
 			client := redis.NewClient(o)
-			got := serve(t, idempotency.NewRedisStore(client)).post("POST /payouts", command, created)
-			require.Equal(t, strings.Contains(lacking.Found, "requests with a key get 503"), got.Code == http.StatusServiceUnavailable, lacking.Found)
+			_, refused := idempotency.NewRedisStore(client).Claim(t.Context(), command, guardtest.RedisClaim())
+			require.Equal(t, strings.Contains(lacking.Found, "requests with a key get 503"), refused != nil, lacking.Found)
 			require.NoError(t, client.Close())
 			server.Do(t, "ACL", "SETUSER", "idempotency", right)
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -44,6 +45,9 @@ func (a *app) erase() *cobra.Command {
 		}
 		if codeOf(err) == inspect.ExitUnreachable && !what.DryRun {
 			err = fmt.Errorf("%w: some may have been erased by now. Repeat the command, which erases what is left, or look with --dry-run", err)
+		}
+		if err == nil && done.Erases()+done.HeldLeft+done.InFlight+done.Younger+done.Changed == 0 {
+			err = &coded{inspect.ExitNotFound, errors.New("nothing is found of this tenant: its name is what ScopeFunc returns, letter by letter, and its route needs WithFindableScope. Perhaps all is gone")}
 		}
 		return err
 	})

@@ -43,10 +43,10 @@ func (a *app) find() *cobra.Command {
 			return a.findKey(ctx, d, k, shared)
 		}
 		f.Scope = inspect.ScopeNamed(f.Scope)
-		return a.listPages(inRecords, f.Limit, f.Cursor, func(limit int, cursor string) ([]inspect.Record, string, error) {
+		return a.listPages(inSearch, f.Limit, f.Cursor, func(limit int, cursor string) ([]inspect.Record, string, error) {
 			f.Limit, f.Cursor = limit, cursor
 			return d.Find(ctx, f)
-		}, "Nothing is found: no such request has come, its record has ended, or its route says nothing to be found by.", "idem why RECORD says what happened.")
+		}, "nothing is found: no such request has come, its record has ended, or its route says nothing to be found by.", "idem why RECORD says what happened.")
 	})
 	return cmd
 }
@@ -68,8 +68,8 @@ func (a *app) walk(ctx context.Context, d desk, by, text string, limit int, curs
 	if _, ok := inspect.Walked(by, text); !ok {
 		return usage("--%s is %s", by, walked[by][0])
 	}
-	return a.listPages(inRecords, limit, cursor, func(_ int, cursor string) ([]inspect.Record, string, error) { return d.Walk(ctx, by, text, cursor) },
-		"Nothing is found among held records and runs in flight on routes that hold. "+walked[by][1], "idem why RECORD says what happened.")
+	return a.listPages(inSearch, limit, cursor, func(_ int, cursor string) ([]inspect.Record, string, error) { return d.Walk(ctx, by, text, cursor) },
+		"nothing is found among held records and runs in flight on routes that hold. "+walked[by][1], "idem why RECORD says what happened.")
 }
 
 // findKey shows the record of a key.

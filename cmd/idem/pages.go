@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -18,8 +19,9 @@ func ofIndex(cmd *cobra.Command, q *store.Query) {
 
 // A layout is how records are shown.
 type layout struct {
-	head  []string
-	cells func(inspect.Record) []string
+	head   []string
+	cells  func(inspect.Record) []string
+	sought bool // somebody has named what is shown, so that nothing is not found
 }
 
 // listPages shows as many records as limit says, of pages that next returns, and a remark on them, or on that there are none.
@@ -27,7 +29,7 @@ func (a *app) listPages(as layout, limit int, cursor string, next func(limit int
 	if limit < 1 {
 		return usage("--limit is %d, and must be at least 1", limit)
 	}
-	list, left := a.list(as.head...), limit
+	list, left, sought := a.list(as.head...), limit, as.sought && cursor == ""
 	for more := true; more && left > 0; more = cursor != "" {
 		found, to, err := next(left, cursor)
 		if err != nil {
@@ -44,6 +46,8 @@ func (a *app) listPages(as layout, limit int, cursor string, next func(limit int
 		list.end("")
 	case cursor != "":
 		list.end(fmt.Sprintf("There may be more: --cursor %s", plain(cursor)))
+	case left == limit && sought:
+		return &coded{inspect.ExitNotFound, errors.New(none)}
 	case left == limit:
 		list.end(none)
 	default:

@@ -9,8 +9,8 @@ import (
 
 var recordHead = []string{"RECORD", "ROUTE", "STATE", "CAUSE", "ATTEMPT", "AGE", "RECORDED", "IN DOUBT", "ENDS"}
 
-// inRecords shows records of any state.
-var inRecords = layout{recordHead, cells}
+// inRecords shows records of any state, and inSearch those that somebody looks for.
+var inRecords, inSearch = layout{recordHead, cells, false}, layout{recordHead, cells, true}
 
 // cells are the row of a record under recordHead.
 func cells(r inspect.Record) []string {

@@ -18,7 +18,7 @@ func (a *app) running() *cobra.Command {
 		Short: "List the runs in flight on routes that hold, of all processes, oldest first",
 	}
 	ofIndex(cmd, &q)
-	as := layout{[]string{"RECORD", "ROUTE", "ATTEMPT", "RUNNING", "BEGAN", "RECORDED", "IN DOUBT"}, a.runCells}
+	as := layout{[]string{"RECORD", "ROUTE", "ATTEMPT", "RUNNING", "BEGAN", "RECORDED", "IN DOUBT"}, a.runCells, false}
 	cmd.RunE = a.on(func(ctx context.Context, d desk, _ []string) error {
 		return a.listPages(as, q.Limit, q.Cursor, func(limit int, cursor string) ([]inspect.Record, string, error) {
 			q.Limit, q.Cursor = limit, cursor

@@ -281,7 +281,7 @@ func askingNight(n *night) {
 	erase := []string{"erase", "--tenant", "alice", "--reason", "contract ended", "--actor", "ada"}
 	require.Contains(n.t, n.idem(append(erase, "--dry-run")...), "It would erase 20 completed")
 	require.Contains(n.t, n.idem(erase...), "Erased 20 completed")
-	require.Contains(n.t, n.idem("find", "--tenant", "alice"), "Nothing is found")
+	require.Equal(n.t, inspect.ExitNotFound, call(n.t, append([]string{"find", "--tenant", "alice"}, n.store...)...).code)
 	require.EqualValues(n.t, 40, n.bank.booked.Load())
 	status, body := n.postOf("bob", "k0", `{"order":"b-0"}`)
 	require.Equal(n.t, http.StatusCreated, status)

@@ -3,6 +3,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -63,7 +64,12 @@ func madeOf(i idempotency.RecordInfo) (all []Made) {
 
 // String tells a decision in a line, without the attempt.
 func (m Made) String() string {
-	return fmt.Sprintf("%s, by %s: %s", m.Decision, Names([]string{m.Actor}), Names([]string{m.Reason}))
+	return m.Decision + ", " + m.by()
+}
+
+// by says who has decided, and why.
+func (m Made) by() string {
+	return "by " + cmp.Or(m.Actor, "nobody named") + ": " + cmp.Or(m.Reason, "no reason given")
 }
 
 // RecordOf returns what is told of a record.
@@ -149,12 +155,11 @@ func forgottenOf(was *idempotency.RecordInfo) (f Forgotten, says string) {
 	says = "it was forgotten"
 	made := madeOf(*was)
 	for i, d := range slices.Backward(made) {
-		ago, by := Span(max(0, time.Since(was.Decisions[i].Made)))+" ago ("+d.At+")", Names([]string{d.Actor})
-		switch {
-		case i == len(made)-1:
-			says = fmt.Sprintf("it was forgotten %s by %s: %s; it was %s, attempt %d", ago, by, Names([]string{d.Reason}), d.From, d.Attempt)
-		default:
-			says += fmt.Sprintf("; before, %s by %s %s: %s", d.Decision, by, ago, Names([]string{d.Reason}))
+		why := fmt.Sprintf("%s ago (%s) %s", Span(max(0, time.Since(was.Decisions[i].Made))), d.At, d.by())
+		if i == len(made)-1 {
+			says = fmt.Sprintf("it was forgotten %s; it was %s, attempt %d", why, d.From, d.Attempt)
+		} else {
+			says += fmt.Sprintf("; before, %s %s", d.Decision, why)
 		}
 	}
 	return Forgotten{
