@@ -22,8 +22,8 @@ type need struct {
 // settings s that the role begins with, and whether --table names a schema. One that is NULL is met.
 type right struct{ name, met string }
 
-func onTable(alias, ending string) (all []right) {
-	for _, name := range []string{"SELECT", "INSERT", "UPDATE", "DELETE"} {
+func onTable(alias, ending string, names ...string) (all []right) {
+	for _, name := range names {
 		all = append(all, right{name + ending, "has_table_privilege(r.oid, " + alias + ".oid, '" + name + "')"})
 	}
 	return all
@@ -52,8 +52,9 @@ var needs = []need{
 		"find the table, by its search_path",
 		`$4 OR s.path IS NULL OR n.nspname = ANY (string_to_array(replace(translate(s.path, '" ', ''), '$user', r.rolname), ','))`,
 	}}},
-	{with503, fail, grant, onTable("t", "")},
-	{"routes with WithReference or WithFindableScope are refused", warn, grant, onTable("g", " tags")},
+	{with503, fail, grant, onTable("t", "", "SELECT", "INSERT", "UPDATE")},
+	{"Sweep and Forget fail, and the table grows", fail, grant, onTable("t", "", "DELETE")},
+	{"routes with WithReference or WithFindableScope are refused", warn, grant, onTable("g", " tags", "SELECT", "INSERT", "UPDATE", "DELETE")},
 	{with503, fail, "disable row security for the table, or let the role bypass it", []right{{
 		"see all rows, because of row security",
 		"NOT t.relrowsecurity OR r.rolsuper OR r.rolbypassrls OR NOT t.relforcerowsecurity AND pg_has_role(r.oid, t.relowner, 'USAGE')",
