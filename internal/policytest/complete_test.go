@@ -21,15 +21,18 @@ import (
 	"example.com/idempotency/problem"
 )
 
+// mostSet is how many fields of a policy are set at most. A sentence that needed more of them would have no proof.
+const mostSet = 4
+
 // everyPolicy calls f with a policy for each combination of what its fields can be: set or not
 // set, and each binding.
 func everyPolicy(f func(p policy.Policy)) {
 	var p policy.Policy
-	vary(reflect.ValueOf(&p).Elem(), func() { f(p) })
+	vary(reflect.ValueOf(&p).Elem(), mostSet, func(int) { f(p) })
 }
 
-// vary calls f with each value of v.
-func vary(v reflect.Value, f func()) {
+// vary calls f with each value of v, and how many other fields may still be set.
+func vary(v reflect.Value, left int, f func(left int)) {
 	values := []any{reflect.Zero(v.Type()).Interface()}
 	switch v.Interface().(type) {
 	case policy.Binding:
@@ -47,30 +50,33 @@ func vary(v reflect.Value, f func()) {
 	case int:
 		values = append(values, 2)
 	case policy.Key:
-		varyFields(v, 0, f)
+		varyFields(v, 0, left, f)
 		return
 	case policy.Policy:
-		varyFields(v, 0, f)
+		varyFields(v, 0, left, f)
 		return
 	}
-	for _, value := range values {
+	if left == 0 {
+		values = values[:1]
+	}
+	for i, value := range values {
 		v.Set(reflect.ValueOf(value))
-		f()
+		f(left - min(i, 1))
 	}
 }
 
-func varyFields(v reflect.Value, i int, f func()) {
+func varyFields(v reflect.Value, i, left int, f func(left int)) {
 	if i == v.NumField() {
-		f()
+		f(left)
 		return
 	}
 	field := v.Field(i)
 	if field.Kind() == reflect.String && field.Type() == reflect.TypeFor[string]() && !strings.Contains(v.Type().Field(i).Tag.Get("json"), "omitempty") {
 		field.SetString("X") // it is always there
-		varyFields(v, i+1, f)
+		varyFields(v, i+1, left, f)
 		return
 	}
-	vary(field, func() { varyFields(v, i+1, f) })
+	vary(field, left, func(left int) { varyFields(v, i+1, left, f) })
 }
 
 // No sentence can be published that has no proof, and no proof is of a sentence that nobody
