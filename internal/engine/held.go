@@ -1,11 +1,12 @@
 package engine
 
 import (
+	"slices"
+
 	"example.com/idempotency/event"
 	"example.com/idempotency/internal/answer"
 	"example.com/idempotency/internal/engine/intent"
 	"example.com/idempotency/store"
-	"slices"
 )
 
 // A Found is what was found of a key.
