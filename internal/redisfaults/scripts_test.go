@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -247,4 +249,77 @@ func (p *redisProcess) persist(t *testing.T, c guardtest.Call) guardtest.Reply {
 		return got.Header.Get("Retry-After") == ""
 	}, 2*guardtest.Patience, 50*time.Millisecond)
 	return got
+}
+
+// A server does not undo what a script has written before it was refused a command. A call that fails for want of a right
+// shortens the life of no record that it leaves as it was, and repeats no note.
+func TestScriptsThatAreRefusedInTheMiddle(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	admin, ctx := guardtest.RedisStore(t, guardtest.RedisClient(t, server.Addr)), t.Context()
+	newClaim := func() store.Claim {
+		c := guardtest.RedisClaim()
+		c.Hold, c.Note, c.Label = true, []byte("note"), "POST /payouts"
+		return c
+	}
+	answer := store.Completion{Status: 201, Answer: []byte("x"), TTL: time.Minute}
+	calls := map[string]struct {
+		before, call func(s *idempotency.RedisStore, key string, c store.Claim) error
+	}{
+		"complete": {nil, func(s *idempotency.RedisStore, key string, c store.Claim) error {
+			return s.Complete(ctx, key, c.Owner, answer)
+		}},
+		"release": {nil, func(s *idempotency.RedisStore, key string, c store.Claim) error {
+			return s.Release(ctx, key, c.Owner, store.Release{})
+		}},
+		"resolve": {
+			func(s *idempotency.RedisStore, key string, c store.Claim) error {
+				return s.Hold(ctx, key, c.Owner, nil)
+			},
+			func(s *idempotency.RedisStore, key string, c store.Claim) error {
+				undone := map[string][]byte{"s": []byte("v")}
+				return s.Resolve(ctx, key, guardtest.HeldBy(c.Owner, 1), store.Settlement{Completion: &answer, Note: []byte("ada"), Undone: undone})
+			},
+		},
+		"step": {nil, func(s *idempotency.RedisStore, key string, c store.Claim) error {
+			return s.SaveStep(ctx, key, c.Owner, "s", []byte("done"))
+		}},
+		"claim": {
+			func(s *idempotency.RedisStore, key string, c store.Claim) error {
+				return s.Release(ctx, key, c.Owner, store.Release{})
+			},
+			func(s *idempotency.RedisStore, key string, _ store.Claim) error {
+				_, err := s.Claim(ctx, key, newClaim())
+				return err
+			},
+		},
+	}
+	for _, right := range []string{"+hset", "+hdel", "+pexpire", "+hget", "+hmget", "+publish", "+hgetall"} {
+		account := slices.DeleteFunc(documentedAccount(t), func(word string) bool { return word == right })
+		less := guardtest.RedisStore(t, redisAccount(t, []*redistest.Server{server}, account))
+		for name, c := range calls {
+			key, claim, waits := guardtest.RedisKey(), newClaim(), newClaim()
+			waits.Watch = true
+			claimed(t, admin, key, claim)
+			claimed(t, admin, key, waits)
+			require.NoError(t, admin.SaveStep(ctx, key, claim.Owner, "s", []byte("v")))
+			if c.before != nil {
+				require.NoError(t, c.before(admin, key, claim))
+				claimed(t, admin, key, waits)
+			}
+			look := func() (record any, lives int64) {
+				return server.Do(t, "HGETALL", "idem:"+key), server.Do(t, "PTTL", "idem:"+key).(int64)
+			}
+			record, lives := look()
+			server.Do(t, "SCRIPT", "FLUSH")
+			if c.call(less, key, claim) == nil {
+				continue // without this right
+			}
+			after, left := look()
+			if right != "+hdel" && right != "+publish" && (name != "claim" || right == "+hset") { // else it comes when all is changed
+				require.Equal(t, record, after, "%s without %s", name, right)
+			}
+			require.False(t, reflect.DeepEqual(record, after) && left < lives-time.Minute.Milliseconds(), "%s without %s: it ends earlier", name, right)
+		}
+	}
 }

@@ -117,15 +117,22 @@ end
 local header = claim:sub(1, 2) .. string.char(flags,
   math.floor(attempt / 16777216) % 256, math.floor(attempt / 65536) % 256,
   math.floor(attempt / 256) % 256, attempt % 256) .. claim:sub(8)
--- The expiry comes last: a server that is out of memory refuses the attempt at its first write, before
--- anything has changed.
+-- One write has all, and is the first: a server that is out of memory, or an account that lacks a command, refuses the
+-- attempt before anything has changed.
+local fields, labelled = {'m', header, unpack(ARGV, 4)}, ARGV[6] == 'l'
 if note ~= '' then
   history = later(history .. note:sub(1, note:byte() + 1), 15)
-  redis.call('HSET', key, 'h', history)
-  note = ARGV[5] or ''
-  redis.call('HDEL', key, 'n', 'l')
+  fields[#fields + 1], fields[#fields + 2] = 'h', history
 end
-redis.call('HSET', key, 'm', header, unpack(ARGV, 4))
+redis.call('HSET', key, unpack(fields))
+if note ~= '' then
+  note = ARGV[5] or ''
+  if note == '' then
+    redis.call('HDEL', key, 'n', 'l')
+  elseif not labelled then
+    redis.call('HDEL', key, 'l')
+  end
+end
 local t = rec[6]
 if t and ARGV[#ARGV - 1] ~= 't' then -- they are of an earlier claim
   if m:sub(17, 48) ~= claim:sub(17, 48) then

@@ -44,6 +44,9 @@
 -- A server that is out of memory refuses a script's first write if it may need memory. A
 -- script that has already written may go on to its end. So the scripts that must succeed
 -- on such a server begin with a write that needs no memory.
+--
+-- An account may lack a command, and a server does not undo what a script has written before. So what a write of a
+-- script changes is whole by itself, and an expiry that may be shorter than the one before comes behind it.
 local CLAIMED, RELEASED, COMPLETED, HELD = 1, 2, 3, 4
 
 -- ENDLESS is the largest lifetime that a header can hold: 34 years.

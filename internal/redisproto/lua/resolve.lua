@@ -63,14 +63,19 @@ if span == '' then
   span = m:sub(12, 16)
 end
 m = m:sub(1, 1) .. string.char(state, m:byte(3) % 8 + 128) .. m:sub(4, 11) .. span .. m:sub(17, 64) .. about
-redis.call('PEXPIRE', key, lifetime(m))
-redis.call('HSET', key, 'm', m)
+local fields = {'m', m}
 if note ~= '' then
-  redis.call('HSET', key, 'd', later(decided .. note))
+  fields[3], fields[4] = 'd', later(decided .. note)
 end
 if state == COMPLETED then
-  redis.call('HSET', key, 'r', ARGV[6])
+  fields[#fields + 1], fields[#fields + 2] = 'r', ARGV[6]
 end
+touch(key, ttl)
+if #ARGV >= 8 then
+  redis.call('HDEL', key, '') -- as touch is
+end
+redis.call('HSET', key, unpack(fields))
+redis.call('PEXPIRE', key, lifetime(m))
 for i = 8, #ARGV, 2 do
   redis.call('HDEL', key, ARGV[i])
 end

@@ -68,17 +68,18 @@ elseif m and isOf(m, caller) then
       age = before - redis.call('PTTL', key)
     end
     m = m:sub(1, 1) .. string.char(state, flags) .. m:sub(4, 11) .. span .. m:sub(17, 64) .. about
-    local kept = lifetime(m)
-    redis.call('PEXPIRE', key, kept)
-    redis.call('HSET', key, 'm', m)
+    local kept, fields = lifetime(m), {'m', m}
     if state == COMPLETED and not detached then
-      redis.call('HSET', key, 'r', ARGV[5])
+      fields[3], fields[4] = 'r', ARGV[5]
     end
     local note = ARGV[7] or ''
     local n = note ~= '' and redis.call('HGET', key, 'n')
     if n then
-      redis.call('HSET', key, 'n', string.char(#note) .. note .. n:sub(n:byte() + 2))
+      fields[#fields + 1], fields[#fields + 2] = 'n', string.char(#note) .. note .. n:sub(n:byte() + 2)
     end
+    touch(key, redis.call('PTTL', key))
+    redis.call('HSET', key, unpack(fields))
+    redis.call('PEXPIRE', key, kept)
     if rec[2] then
       redis.call('HDEL', key, 'w')
       redis.call('PUBLISH', ARGV[3], key)

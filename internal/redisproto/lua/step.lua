@@ -11,9 +11,9 @@ local m, refusal = claimOf(KEYS[1], ARGV[1])
 if not m then
   return refusal
 end
-redis.call('HDEL', KEYS[1], ARGV[2])
 if blank(m) then
-  redis.call('HSET', KEYS[1], 'm', m:sub(1, 2) .. string.char(m:byte(3) - 16) .. m:sub(4))
+  m = m:sub(1, 2) .. string.char(m:byte(3) - 16) .. m:sub(4)
 end
-redis.call('HSET', KEYS[1], ARGV[2], ARGV[3])
+redis.call('HDEL', KEYS[1], '') -- the write that needs no memory
+redis.call('HSET', KEYS[1], 'm', m, ARGV[2], ARGV[3])
 return 1
