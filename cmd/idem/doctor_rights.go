@@ -17,11 +17,21 @@ import (
 // of RedisStore.
 var rights = []struct{ without, result, commands string }{
 	{"requests with a key get 503", fail, `EVAL x 1 %s|EVALSHA x 1 %s|PTTL %s|PEXPIRE %s 1|HSET %s f v`},
-	{"some retries get 503, and steps fail", fail, `HGET %s f|HMGET %s f|HSETNX %s f v|HDEL %s f|MULTI|EXEC`},
-	{"a request that waits for the end of a run gets 409", fail, `PUBLISH %c m|SUBSCRIBE %c|UNSUBSCRIBE %c|PING`},
-	{"lists, gauges, decisions and Check fail", fail, `HKEYS %s|HGETALL %s|DEL %s|ZADD %s 1 m|ZREM %s m|ZRANGE %s 0 0|TIME|INFO`},
-	{"requests get 503 on routes with WithReference or WithFindableScope, and lists fail", fail, `ZSCORE %s m|ZSCAN %s 0`},
-	{"Guard.Reconcile, idem stats and idem watch see no record outside of the index", warn, `SCAN 0`},
+	{"new requests get 503 on routes with Hold, WithReference or WithFindableScope", fail, `ZADD %s 1 m|TIME`},
+	{"new requests get 503 on routes with Hold, WithReference or WithFindableScope, and lists fail", fail, `ZREM %s m|ZRANGE %s 0 0`},
+	{"requests get 503 on routes with WithReference or WithFindableScope, and lists fail", fail, `ZSCORE %s m`},
+	{"retries get 503, and no answer is recorded", fail, `HMGET %s f`},
+	{"later attempts get 503, and what is forgotten is not", fail, `HGETALL %s`},
+	{"steps, decisions and some retries fail", fail, `HDEL %s f`},
+	{"retries of large answers get 503, and Guard.Forget and Guard.Erase fail", fail, `HGET %s f|MULTI`},
+	{"large answers take longer to record", warn, `HSETNX %s f v`},
+	{"a request that waits for the end of a run gets 409", fail, `PUBLISH %c m`},
+	{"a request that waits for the end of a run asks at intervals", warn, `SUBSCRIBE %c|UNSUBSCRIBE %c|PING`},
+	{"nothing is looked up, and no operator can decide", fail, `HKEYS %s`},
+	{"Guard.Find and Guard.Erase fail", fail, `ZSCAN %s 0`},
+	{"Guard.Forget and Guard.Erase fail", fail, `DEL %s|EXEC`},
+	{"Check and Health fail", fail, `INFO`},
+	{"Guard.Reconcile sees no record outside of the index, and idem stats and idem watch fail", warn, `SCAN 0`},
 	{waits, fail, `WAIT 1 1`},
 	{inCluster, fail, `CLUSTER SLOTS`},
 	{inMove, warn, `ASKING`},
@@ -94,6 +104,11 @@ func (d *doctor) nodes(ctx context.Context) (all []node, err error) {
 // rightsOn asks one server, and reports whether it refuses nothing.
 func (d *doctor) rightsOn(ctx context.Context, n node, account string) (well bool, err error) {
 	well = true
+	users, _ := n.ACLList(ctx).Result() // who may not ask hears so below
+	if slices.ContainsFunc(users, func(user string) bool { return strings.HasPrefix(user, "user "+account+" off ") }) {
+		d.say("rights", fail, account+n.at+" is off: requests with a key get 503", "ACL SETUSER "+account+" on")
+		return false, nil
+	}
 	for _, r := range rights {
 		if r.without == waits && d.replicas == 0 || (r.without == inCluster || r.without == inMove) && n.at == "" {
 			continue
@@ -102,8 +117,8 @@ func (d *doctor) rightsOn(ctx context.Context, n node, account string) (well boo
 		switch {
 		case err != nil && isAway(err):
 			return false, err
-		case err != nil && n.at != "" && strings.Contains(err.Error(), "not found"):
-			d.say("rights", fail, account+n.at+" is not there: keys of that node get 503", "ACL SETUSER on each node, as docs/how-to/redis.md has it: they do not tell each other")
+		case err != nil && strings.Contains(err.Error(), "not found"):
+			d.say("rights", fail, account+n.at+" is not there: requests with a key get 503", "ACL SETUSER, as docs/how-to/redis.md has it, on each node: they do not tell each other")
 			return false, nil
 		case err != nil:
 			d.say("rights", warn, "the server"+n.at+" does not tell: "+err.Error(), "call the doctor as an administrator of Redis 7 or later, with --account")

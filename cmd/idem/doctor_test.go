@@ -171,21 +171,31 @@ func TestDoctorOfAnAccount(t *testing.T) {
 	url := "redis://" + server.Addr
 	unlisted := checks(t, inspect.ExitOK, "--redis", url, "--account", "idempotency")["rights"]
 	require.Equal(t, warn, unlisted.Result)
-	require.Equal(t, "idempotency may not SCAN: Guard.Reconcile, idem stats and idem watch see no record outside of the index", unlisted.Found)
+	require.Equal(t, "idempotency may not SCAN: Guard.Reconcile sees no record outside of the index, and idem stats and idem watch fail", unlisted.Found)
 	server.Do(t, "ACL", "SETUSER", "idempotency", "+scan")
 	require.Equal(t, ok, checks(t, inspect.ExitOK, "--redis", url, "--account", "idempotency")["rights"].Result)
 	asService := "redis://idempotency:PASSWORD@" + server.Addr
 	for _, right := range rights {
 		if command, isCommand := strings.CutPrefix(right.(string), "+"); isCommand {
 			server.Do(t, "ACL", "SETUSER", "idempotency", "-"+command)
-			lacking := checks(t, inspect.ExitUnhealthy, "--redis", url, "--account", "idempotency")["rights"]
+			code := inspect.ExitUnhealthy
+			if slices.Contains([]string{"ping", "subscribe", "unsubscribe", "hsetnx"}, command) {
+				code = inspect.ExitOK
+			}
+			lacking := checks(t, code, "--redis", url, "--account", "idempotency")["rights"]
 			require.Contains(t, strings.ToLower(lacking.Found), command)
 			server.Do(t, "SCRIPT", "FLUSH") // or else no script would be sent
 			o, err := redis.ParseURL(asService)
 			require.NoError(t, err)
 			client := redis.NewClient(o)
-			_, refused := idempotency.NewRedisStore(client).Claim(t.Context(), command, guardtest.RedisClaim())
+			one, st := guardtest.RedisClaim(), idempotency.NewRedisStore(client)
+			_, refused := st.Claim(t.Context(), command, one)
 			require.Equal(t, strings.Contains(lacking.Found, "requests with a key get 503"), refused != nil, lacking.Found)
+			_, again := st.Claim(t.Context(), command, one)
+			require.Equal(t, strings.Contains(lacking.Found, "503") && !strings.Contains(lacking.Found, "routes with") && !strings.Contains(lacking.Found, "large"), again != nil, lacking.Found)
+			one.Hold = true
+			_, refused = st.Claim(t.Context(), command+" held", one)
+			require.Equal(t, strings.Contains(lacking.Found, "requests with a key get 503") || strings.Contains(lacking.Found, "routes with Hold"), refused != nil, lacking.Found)
 			require.NoError(t, client.Close())
 			server.Do(t, "ACL", "SETUSER", "idempotency", right)
 		}
@@ -194,7 +204,9 @@ func TestDoctorOfAnAccount(t *testing.T) {
 	require.Equal(t, fail, checks(t, inspect.ExitUnhealthy, "--redis", url, "--account", "idempotency", "--replicas", "1")["rights"].Result)
 
 	require.Equal(t, warn, checks(t, inspect.ExitOK, "--redis", asService)["rights"].Result, "it may not ask")
-	require.Equal(t, warn, checks(t, inspect.ExitOK, "--redis", url, "--account", "nobody")["rights"].Result)
+	require.Equal(t, "nobody is not there: requests with a key get 503", checks(t, inspect.ExitUnhealthy, "--redis", url, "--account", "nobody")["rights"].Found)
+	server.Do(t, "ACL", "SETUSER", "idempotency", "off")
+	require.Equal(t, "idempotency is off: requests with a key get 503", checks(t, inspect.ExitUnhealthy, "--redis", url, "--account", "idempotency")["rights"].Found)
 }
 
 // Of a Cluster, the doctor asks each node, also for what only the client of a Cluster sends.
@@ -233,7 +245,7 @@ func TestDoctorOfAnAccountOnACluster(t *testing.T) {
 		}{
 			"cluster|slots": {inspect.ExitUnhealthy, "CLUSTER SLOTS: the client of a Cluster finds no key"},
 			"asking":        {inspect.ExitOK, "ASKING: keys in a slot that is moving get 503"},
-			"zadd":          {inspect.ExitUnhealthy, "ZADD: lists, gauges, decisions and Check fail"},
+			"zadd":          {inspect.ExitUnhealthy, "ZADD: new requests get 503 on routes with Hold, WithReference or WithFindableScope"},
 		} {
 			acl(node, "SETUSER", "idempotency", "-"+command)
 			require.Equal(t, "idempotency on "+node.Addr+" may not "+c.says, find(c.code).Found)
@@ -241,7 +253,7 @@ func TestDoctorOfAnAccountOnACluster(t *testing.T) {
 		}
 	}
 	acl(nodes[1], "DELUSER", "idempotency")
-	require.Equal(t, "idempotency on "+nodes[1].Addr+" is not there: keys of that node get 503", find(inspect.ExitUnhealthy).Found)
+	require.Equal(t, "idempotency on "+nodes[1].Addr+" is not there: requests with a key get 503", find(inspect.ExitUnhealthy).Found)
 	acl(nodes[1], append(create[1:], "+scan", "+cluster|slots", "+asking")...)
 	nodes[3].Kill()
 	require.Equal(t, ok, find(inspect.ExitOK).Result, "a replica that is away")
