@@ -1,6 +1,7 @@
 package console
 
 import (
+	"errors"
 	"net/http"
 	"net/url"
 	"strings"
@@ -165,6 +166,9 @@ func (v *visit) answer(r *inspect.Ruling) (*inspect.ShownAnswer, error) {
 		return nil, &problem{status: http.StatusForbidden, says: "You may not see recorded answers."}
 	}
 	recorded, err := inspect.ReadAnswer(v.r.Context(), r.Guard, r.Info.Record, v.actor.Name)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, &problem{status: http.StatusNotFound, says: "There is no answer: the record is " + inspect.StateOf(r.Info) + ".", err: err}
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -210,6 +210,9 @@ func problemOf(err error) *problem {
 	case errors.Is(err, store.ErrCorrupt), errors.Is(err, store.ErrUnreadableHere):
 		return &problem{status: http.StatusInternalServerError, says: says, err: err}
 	}
+	if inspect.Replied(err) && !inspect.Away(err) {
+		return &problem{status: http.StatusInternalServerError, says: "The store refuses: " + says, err: err}
+	}
 	return &problem{status: http.StatusServiceUnavailable, says: "The store does not answer: " + says, err: err}
 }
 

@@ -43,6 +43,8 @@ func (g *given) to(res *idempotency.Resolution, word string, in io.Reader) error
 		return usage("%q is not a decision: say final, not-executed or resume", word)
 	case outcome == idempotency.Final && g.status == 0 && g.file == "":
 		return usage("final needs the answer that retries get: --status with --body, or --answer")
+	case outcome != idempotency.Final && (g.file != "" || g.status != 0 || g.body != "" || len(g.header) > 0):
+		return usage("%s records no answer: leave --status, --header, --body and --answer out", word)
 	case g.file != "" && (g.status != 0 || g.body != "" || len(g.header) > 0):
 		return usage("--answer is the whole answer: leave --status, --header and --body out")
 	case g.file == "-":

@@ -47,7 +47,7 @@ func (a *app) erase() *cobra.Command {
 			err = fmt.Errorf("%w: some may have been erased by now. Repeat the command, which erases what is left, or look with --dry-run", err)
 		}
 		if err == nil && done.Erases()+done.HeldLeft+done.InFlight+done.Younger+done.Changed == 0 {
-			err = &coded{inspect.ExitNotFound, errors.New("nothing is found of this tenant: its name is what ScopeFunc returns, letter by letter, and its route needs WithFindableScope. Perhaps all is gone")}
+			err = &coded{inspect.ExitNotFound, errors.New("nothing is found of this tenant: its name is what ScopeFunc returns, letter by letter, and its route needs WithFindableScope. A service with a secret needs --secret-file, or --server. Or all is gone")}
 		}
 		return err
 	})

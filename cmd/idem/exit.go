@@ -1,17 +1,11 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"net"
-	"slices"
-	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/redis/go-redis/v9"
 
 	"example.com/idempotency/internal/inspect"
 	"example.com/idempotency/store"
@@ -66,15 +60,6 @@ func codeOf(err error) int {
 
 // isAway reports whether an error says that a store does not answer, not yet, or not to this account.
 func isAway(err error) bool {
-	// A connection failure, a wrong password, no such database, too many connections, start or shutdown.
-	if refusal, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return strings.HasPrefix(refusal.Code, "08") || strings.HasPrefix(refusal.Code, "28") || refusal.Code == "3D000" || refusal.Code == "53300" || strings.HasPrefix(refusal.Code, "57P0")
-	}
-	if refusal, ok := errors.AsType[redis.Error](err); ok {
-		word, _, _ := strings.Cut(refusal.Error(), " ")
-		return slices.Contains([]string{"LOADING", "CLUSTERDOWN", "MASTERDOWN", "NOAUTH", "WRONGPASS"}, word) || strings.HasPrefix(refusal.Error(), "ERR DB index is out of range")
-	}
-	_, network := errors.AsType[net.Error](err)
 	_, connect := errors.AsType[*pgconn.ConnectError](err)
-	return network || connect || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF) || errors.Is(err, fs.ErrNotExist)
+	return inspect.Away(err) || connect && !inspect.Replied(err) || errors.Is(err, fs.ErrNotExist)
 }

@@ -45,7 +45,7 @@ func (a *app) listPages(as layout, limit int, cursor string, next func(limit int
 		list.add(goesOn{"next", cursor})
 		list.end("")
 	case cursor != "":
-		list.end(fmt.Sprintf("There may be more: --cursor %s", plain(cursor)))
+		list.end(fmt.Sprintf("There may be more: --cursor '%s'", plain(cursor)))
 	case left == limit && sought:
 		return &coded{inspect.ExitNotFound, errors.New(none)}
 	case left == limit:

@@ -19,10 +19,13 @@ func cells(r inspect.Record) []string {
 		ends = "in " + span(*r.Ends)
 	}
 	return []string{
-		r.Record, inspect.Names([]string{r.Route}), r.State, inspect.Names([]string{causeOf(r.Cause, r.Answered)}), number(r.Attempt), span(r.Age),
+		r.Record, inspect.Names([]string{r.Route}), stateOf(r), inspect.Names([]string{causeOf(r.Cause, r.Answered)}), number(r.Attempt), span(r.Age),
 		inspect.Names(r.Steps), r.Doubtful(), ends,
 	}
 }
+
+// stateOf is a state, with the status of the recorded answer.
+func stateOf(r inspect.Record) string { return causeOf(r.State, r.Status) }
 
 // causeOf is a cause, with the status that came with it.
 func causeOf(cause string, status int) string {

@@ -52,7 +52,7 @@ func TestServerDecidesAboutASealedRoute(t *testing.T) {
 	fromStore := p.idem(t, s.named([]string{"why", "name:a"})...).exits(t, inspect.ExitOK)
 	require.Regexp(t, `recorded +-
 in doubt +-
-unread +ledger: sealed, or of a later version; the service can tell \(--server\)`, fromStore.out)
+unread +ledger: sealed, or of a later version; a service with the key can tell \(--server\)`, fromStore.out)
 	require.NotContains(t, fromStore.out, "step-in-doubt")
 	require.Regexp(t, ` outcome-unknown 500 .* ledger \(unread\) `, p.idem(t, "held").exits(t, inspect.ExitOK).out)
 	require.Regexp(t, `recorded +ledger

@@ -92,7 +92,7 @@ func (a *app) tell(t inspect.Story) {
 	list.add(t, "recorded", inspect.Names(r.Steps))
 	list.add(t, "in doubt", inspect.Names(r.InDoubt))
 	if len(r.Unread) > 0 {
-		list.add(t, "unread", inspect.Names(r.Unread)+": sealed, or of a later version; the service can tell (--server)")
+		list.add(t, "unread", inspect.Names(r.Unread)+": sealed, or of a later version; a service with the key can tell (--server)")
 	}
 	if r.Lease > 0 {
 		list.add(t, "lease ends", "in "+span(r.Lease)+" ("+a.after(r.Lease)+")")
@@ -108,7 +108,7 @@ func (a *app) tell(t inspect.Story) {
 	for _, d := range t.Decisions {
 		fmt.Fprintf(a.out, "\n%s\n    %s\n", plain(d.Decision), plain(d.Says))
 	}
-	if len(t.Decisions) > 0 {
+	if slices.ContainsFunc(t.Decisions, func(d inspect.Decision) bool { return d.Allowed }) {
 		fmt.Fprintf(a.out, "\nTo decide, with what you have just seen:\n    idem resolve %s DECISION --seen %s --reason TEXT\n", plain(r.Record), plain(r.Seen))
 	}
 }

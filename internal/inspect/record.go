@@ -31,7 +31,7 @@ type Record struct {
 	Lease    int64    `json:"lease_seconds,omitempty" jsonschema:"how long a run in flight is protected from takeover"`
 	Steps    []string `json:"steps" jsonschema:"those that have a recorded result"`
 	InDoubt  []string `json:"in_doubt" jsonschema:"steps that may have happened"`
-	Unread   []string `json:"unread,omitempty" jsonschema:"steps that cannot be read here, because they are sealed, or of a later version: the service can tell"`
+	Unread   []string `json:"unread,omitempty" jsonschema:"steps that cannot be read here, because they are sealed, or of a later version: a service with the key can tell"`
 	Status   int      `json:"status,omitempty" jsonschema:"that of the recorded answer"`
 	Started  string   `json:"started,omitempty" jsonschema:"when the last run claimed the key, by the clock of its process"`
 	Trace    string   `json:"trace,omitempty" jsonschema:"the span of the last run, as W3C traceparent"`

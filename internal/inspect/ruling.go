@@ -78,7 +78,7 @@ func (r *Ruling) LookInto(ctx context.Context, st store.Inspector, k idempotency
 	rec, err := st.Get(ctx, r.Info.Record)
 	_, hidden := r.Of(Rehearse(ctx), "resume", r.Info.Seen(), idempotency.Resolution{NotDone: r.Info.InDoubt})
 	if len(rec.SealedKey) > 0 && r.Info.Key.Record != "" || unreadable(hidden) {
-		r.Unfit = "the route seals what it records, and could not read this answer: decide by Guard.Resolve in the service, which has the keys"
+		r.Unfit = "the route seals what it records, and could not read this answer: decide through the service, which has the keys, by idem --server, its console or Guard.Resolve"
 	}
 	return err
 }
@@ -149,7 +149,7 @@ func (r *Ruling) Of(ctx context.Context, word string, seen store.Seen, res idemp
 	case r.Info.State == store.Corrupt:
 		return "", &Refusal{"the record cannot be read, so that it can only be forgotten", err}
 	case unreadable(err):
-		return "", &Refusal{"a step cannot be read here, and only the service can decide, by Guard.Resolve: its route seals steps, or it is another version", err}
+		return "", &Refusal{"a step cannot be read here, and only the service can decide, by idem --server, its console or Guard.Resolve: its route seals steps, or it is another version", err}
 	}
 	return "", err
 }

@@ -45,6 +45,9 @@ func (r *Ruling) Story(ctx context.Context) Story {
 		if run.Trace != (event.TraceContext{}) {
 			at.Trace = run.Trace.String()
 		}
+		if at.Cause != "" && run.Attempt == r.Info.Attempt && r.Info.State == store.Held {
+			at.Cause = t.Record.Cause // what its steps say
+		}
 		t.Runs = append(t.Runs, at)
 	}
 	if r.Info.Forgotten != nil {

