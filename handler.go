@@ -116,6 +116,10 @@ func (h *handlerRun) Refused() bool {
 	return h.rec.Status() >= http.StatusBadRequest || response.KeepsMethod(h.rec.Status())
 }
 
+// Unsaid implements [response.Witness]. A framework that answers 200 for a handler which was told to stop, and has said
+// nothing, would make silence an answer.
+func (h *handlerRun) Unsaid() bool { return h.ToldToStop() && frameworks.Unsaid() }
+
 // Judge asks the route's function about a complete answer. An answer that is shorter than
 // declared, or silence because the handler was told to stop, is not an answer, and nor is one behind which
 // the handler has failed.

@@ -25,8 +25,7 @@ import (
 //	r.Group("/payouts", ginidempotency.Middleware(guard.With(idempotency.WithRecovery(idempotency.Hold))))
 //
 // In a handler, the run is found with idempotency.FromContext(c.Request.Context()). Steps and
-// transactions need that context too: c itself leads to the run only if Engine.ContextWithFallback is set,
-// and without it they are outside of the run, in silence. Events name
+// transactions need that context, too; c leads to the run as well, without its deadline. Events name
 // the route by the pattern of gin, "POST /charges/:id", unless idempotency.WithRoute names it.
 // During a run, Context.Writer writes into the record, and Hijack is refused.
 //
@@ -137,7 +136,7 @@ func next(w http.ResponseWriter, r *http.Request) {
 			op.SetOutcome(o) // nothing was done, or nobody knows: the answer that is not kept was no definite one
 		}
 		return
-	case inner.set:
+	case inner.set: // and not sent
 	case c.FullPath() == "":
 		// gin is about to answer 404 or 405, past a writer that compresses.
 		inner.Header().Del("Content-Encoding")
@@ -148,8 +147,12 @@ func next(w http.ResponseWriter, r *http.Request) {
 	case len(c.Errors) > failed:
 		return
 	}
-	// A handler may have set only a status. gin does this too, but for its own writer.
-	inner.WriteHeaderNow()
+	// A handler may have set only a status, or nothing. gin does this too, but for its own writer.
+	if inner.set {
+		inner.WriteHeaderNow()
+	} else {
+		frameworks.StandIn(inner.WriteHeaderNow)
+	}
 }
 
 // lost reports whether gin has given the context to another request. Engine.HandleContext clears the values

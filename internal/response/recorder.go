@@ -72,6 +72,8 @@ type Witness interface {
 	// HeadLeaves says, once, that status and header are about to be sent of an answer that is not
 	// complete. Status, Get and Tell may be called.
 	HeadLeaves()
+	// Unsaid reports whether the status 200 that is being written, as the first, is nothing that the handler has said.
+	Unsaid() bool
 }
 
 // Settings say what a Recorder keeps.

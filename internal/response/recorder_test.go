@@ -54,8 +54,9 @@ func TestSilentHandlerAnswers200OnlyIfItReturns(t *testing.T) {
 
 type witness struct{ told int }
 
-func (w *witness) WroteLate()  { w.told++ }
-func (w *witness) HeadLeaves() {}
+func (w *witness) WroteLate()   { w.told++ }
+func (w *witness) HeadLeaves()  {}
+func (w *witness) Unsaid() bool { return false }
 
 // What a silent handler writes after its return is noticed, and told once.
 func TestLateWriteIsNoticed(t *testing.T) {

@@ -39,6 +39,9 @@ func (rec *Recorder) Header() http.Header { return rec.header }
 func (rec *Recorder) WriteHeader(status int) {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
+	if status == http.StatusOK && !rec.closed && !rec.wroteHeader && rec.witness != nil && rec.witness.Unsaid() {
+		return
+	}
 	rec.writeHeader(status)
 }
 
