@@ -129,7 +129,9 @@ func (h *hop) RoundTrip(r *http.Request) (*http.Response, error) {
 	op, run := idempotency.FromContext(r.Context())
 	if !run && (r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions) {
 		s := &sending{shared: h.h2c, safe: true}
-		resp, err := h.exchange(r.WithContext(telling(r.Context(), s.gotConn)), s)
+		out := r.WithContext(telling(r.Context(), s.gotConn))
+		out.Close = out.Close || leavesRest(out)
+		resp, err := h.exchange(out, s)
 		if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
 			return nil, &failure{unsent, err}
 		} else if err != nil {
@@ -181,6 +183,12 @@ func (h *hop) RoundTrip(r *http.Request) (*http.Response, error) {
 		w.ReadCloser, w.resp, resp.Body = resp.Body, resp, w
 	}
 	return resp, nil
+}
+
+// leavesRest reports whether the answer may be a header without the body that it tells of. Its connection is not used again,
+// so it is not kept for a request that could not be sent by another one.
+func leavesRest(r *http.Request) bool {
+	return r.Method == http.MethodHead || len(r.Header["If-None-Match"])+len(r.Header["If-Modified-Since"]) > 0
 }
 
 // telling returns a context in which a request tells its connections.

@@ -97,6 +97,25 @@ func TestConnectionBehindAnAnswerWithoutABody(t *testing.T) {
 	}
 }
 
+// Such a connection is not kept either: a request whose body cannot be sent twice would have it, and be refused.
+func TestNoRequestIsRefusedBehindAnAnswerWithoutABody(t *testing.T) {
+	t.Parallel()
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("If-None-Match")+r.Header.Get("If-Modified-Since") != "" {
+			w.WriteHeader(http.StatusNotModified)
+		}
+	}))
+	t.Cleanup(service.Close)
+	f := startFront(t, service.URL, nil)
+	for range 10 {
+		for _, before := range [][]string{{http.MethodHead}, {http.MethodGet, "If-None-Match: x"}, {http.MethodGet, "If-Modified-Since: Sat, 28 Nov 2026 23:00:00 GMT"}} {
+			f.sendBody(t, before[0], "/", "", before[1:]...)
+			got := f.sendBody(t, http.MethodPost, "/", "body", "Authorization: Bearer alice")
+			require.Equal(t, http.StatusOK, got.Status, before)
+		}
+	}
+}
+
 // What comes later than any answer is told from the next one only where no connection is used twice.
 func TestFreshConnectionsTakeNoRest(t *testing.T) {
 	t.Parallel()
