@@ -225,8 +225,7 @@ func told(found engine.Found, err error) (RecordInfo, error) {
 		return RecordInfo{}, err
 	}
 	if found.Forgotten != nil {
-		was := infoOf(engine.Found{Key: intent.Key{Record: info.Record}, Record: *found.Forgotten})
-		info.Forgotten = &was
+		info.Forgotten = new(infoOf(engine.Found{Key: intent.Key{Record: info.Record}, Record: *found.Forgotten}))
 	}
 	return info, err
 }
