@@ -239,6 +239,7 @@ func TestRedisHungDial(t *testing.T) {
 	t.Parallel()
 	for name, o := range patientClients(func(o *redis.Options) { o.DialerRetries = 1 }) {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			goOn := make(chan struct{})
 			o.Dialer = func(context.Context, string, string) (net.Conn, error) {
 				<-goOn

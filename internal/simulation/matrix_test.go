@@ -33,6 +33,7 @@ import (
 // of those calls; and with each fault there is another version of the service, or a guard in front
 // of the guard. See [company].
 func TestFaultMatrix(t *testing.T) {
+	t.Parallel()
 	worlds := make([]atomic.Int64, len(companies))
 	t.Run("worlds", func(t *testing.T) {
 		for i, company := range companies {

@@ -99,6 +99,7 @@ type setback struct {
 // A step that must not be repeated is not, whatever the store has forgotten when its run is settled, and whichever call
 // fails: while its process lives, the record is told of it, or its key is held.
 func TestStepOfARunIsNotRepeatedByAStoreInThePast(t *testing.T) {
+	t.Parallel()
 	ends := map[string]func(http.ResponseWriter){
 		"201":                  func(w http.ResponseWriter) { w.WriteHeader(http.StatusCreated) },
 		"402":                  func(w http.ResponseWriter) { w.WriteHeader(http.StatusPaymentRequired) },

@@ -29,6 +29,7 @@ import (
 // otherwise, or 1000 with SIMULATION_EXHAUSTIVE=1. Half of the worlds are new at each run. The others are always the same, and they decide whether
 // enough happens: the choice of a random seed must not.
 func TestSimulation(t *testing.T) {
+	t.Parallel()
 	usual := uint64(200 / share)
 	if exhaustive {
 		usual = 1000
@@ -62,6 +63,7 @@ func TestSimulation(t *testing.T) {
 // TestSimulationIsDeterministic is what a seed in a failure report is worth. One world in some thousands can go two
 // ways: two calls of it get their slots at the same instant.
 func TestSimulationIsDeterministic(t *testing.T) {
+	t.Parallel()
 	first, seeds := simSeeds(t, uint64(25/share))
 	forks := 0
 	for seed := first; seed < first+seeds; seed++ {

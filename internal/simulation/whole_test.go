@@ -116,6 +116,7 @@ type wholeWorld struct {
 }
 
 func TestClaimThatEndsWithItsTransaction(t *testing.T) {
+	t.Parallel()
 	type end struct {
 		state store.TxState
 		joins bool
