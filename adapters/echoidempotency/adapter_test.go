@@ -1,13 +1,16 @@
 package echoidempotency_test
 
 import (
+	"errors"
 	"log/slog"
 	"net/http"
 	"testing"
 
 	"github.com/labstack/echo/v5"
 	"github.com/labstack/echo/v5/middleware"
+	"github.com/stretchr/testify/require"
 
+	"example.com/idempotency"
 	"example.com/idempotency/adapters/echoidempotency"
 	"example.com/idempotency/internal/frametest"
 )
@@ -89,4 +92,21 @@ func TestTemporaryFiles(t *testing.T) {
 
 func TestBodyLimitInFrontOfTheGuard(t *testing.T) {
 	version.BodyLimit(t, middleware.BodyLimit(10))
+}
+
+// echo drops the status of an error behind an answer. A middleware outside that holds the status back, as one that
+// compresses does until it knows the size, never hears of it.
+func TestErrorBehindAnAnswerIsNotSent(t *testing.T) {
+	guard, _ := frametest.NewGuard(t, idempotency.SharedScope)
+	e := echo.New()
+	runs := 0
+	e.POST("/charges", func(c *echo.Context) error {
+		runs++
+		return errors.Join(c.String(http.StatusCreated, "done"), errors.New("the mail is not sent"))
+	}, middleware.GzipWithConfig(middleware.GzipConfig{MinLength: 1000}), echoidempotency.Middleware(guard.With(idempotency.WithRecovery(idempotency.Hold))))
+	url := frametest.ServeHTTP(t, e) + "/charges"
+	first, _ := frametest.PostBody(t, url, `{"amount":100}`, map[string]string{"Accept-Encoding": "gzip"})
+	require.Equal(t, frametest.Answer{Status: http.StatusCreated, Body: "done"}, first)
+	require.Equal(t, http.StatusConflict, frametest.Post(t, url).Status, "the handler has failed")
+	require.Equal(t, 1, runs)
 }

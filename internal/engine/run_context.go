@@ -79,8 +79,14 @@ func (c *runContext) end() {
 	c.ended = true
 }
 
-// Deadline implements context.Context.
-func (c *runContext) Deadline() (time.Time, bool) { return c.parent.Deadline() }
+// Deadline implements context.Context. Who asks for it may give it to a connection, which stops the run then.
+func (c *runContext) Deadline() (time.Time, bool) {
+	deadline, ok := c.parent.Deadline()
+	if ok {
+		c.watched.Store(true)
+	}
+	return deadline, ok
+}
 
 // Done implements context.Context.
 func (c *runContext) Done() <-chan struct{} {
@@ -95,8 +101,15 @@ func (c *runContext) Err() error {
 }
 
 // toldToStop reports whether the context has ended and somebody has watched it. A run that
-// has detached from its context cannot have been stopped by it.
-func (c *runContext) toldToStop() bool { return c.watched.Load() && c.asked().Err() != nil }
+// has detached from its context cannot have been stopped by it. A connection may have noticed the deadline just before the
+// context does.
+func (c *runContext) toldToStop() bool {
+	if !c.watched.Load() {
+		return false
+	}
+	deadline, ok := c.parent.Deadline()
+	return ok && !time.Now().Before(deadline) || c.asked().Err() != nil
+}
 
 // Value implements context.Context. Many ask for values, and few for the end of a run: only the key by which
 // [context.Cause] finds the cause needs the context that does the work.

@@ -106,10 +106,10 @@ func (rec *Recorder) NotKept() answer.Answer {
 // Respond sends the client the handler's answer, or what is left of it to send. It must be
 // called after Answer, whether or not that is what is recorded. Nobody but the handler declares
 // a length, as net/http has it: an outer handler may add to the body. A guard around this one learns too that
-// the handler has failed behind its answer; a server of net/http logs it.
+// the handler has failed behind its answer. Nobody between hears of that: a writer that holds the status back would send it.
 func (rec *Recorder) Respond() {
-	if rec.second != 0 {
-		defer func() { rec.w.WriteHeader(rec.second) }()
+	if outer := outerOf(rec.w); outer != nil && rec.second != 0 {
+		defer outer.WriteHeader(rec.second)
 	}
 	h := rec.w.Header()
 	if rec.mode != buffering {
@@ -131,3 +131,17 @@ func (rec *Recorder) Tell(f answer.Field) { rec.diff.live = append(rec.diff.live
 
 // Yield leaves the answer to outer handlers, with the fields that the handler has set.
 func (rec *Recorder) Yield() { rec.setFields(rec.w.Header()) }
+
+// outerOf returns the nearest Recorder that a writer writes to, or nil.
+func outerOf(w http.ResponseWriter) *Recorder {
+	for {
+		switch of := w.(type) {
+		case *Recorder:
+			return of
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = of.Unwrap()
+		default:
+			return nil
+		}
+	}
+}
