@@ -62,9 +62,8 @@ elseif m and isOf(m, caller) then
       end
     end
     result = done(m)
-    local before, age
+    local before, age = lifetime(m)
     if t then
-      before = lifetime(m)
       age = before - redis.call('PTTL', key)
     end
     m = m:sub(1, 1) .. string.char(state, flags) .. m:sub(4, 11) .. span .. m:sub(17, 64) .. about
@@ -77,7 +76,7 @@ elseif m and isOf(m, caller) then
     if n then
       fields[#fields + 1], fields[#fields + 2] = 'n', string.char(#note) .. note .. n:sub(n:byte() + 2)
     end
-    touch(key, redis.call('PTTL', key))
+    redis.call('PEXPIRE', key, before) -- the write that needs no memory, and shortens nothing
     redis.call('HSET', key, unpack(fields))
     redis.call('PEXPIRE', key, kept)
     if rec[2] then
