@@ -21,7 +21,7 @@ var rights = []struct{ without, result, commands string }{
 	{"new requests get 503 on routes with Hold, WithReference or WithFindableScope, and lists fail", fail, `ZREM %s m|ZRANGE %s 0 0`},
 	{"requests get 503 on routes with WithReference or WithFindableScope, and lists fail", fail, `ZSCORE %s m`},
 	{"retries get 503, and no answer is recorded", fail, `HMGET %s f`},
-	{"later attempts get 503, and what is forgotten is not", fail, `HGETALL %s`},
+	{"later attempts get 503, and nothing can be forgotten", fail, `HGETALL %s`},
 	{"steps, decisions and some retries fail", fail, `HDEL %s f`},
 	{"retries of large answers get 503, and Guard.Forget and Guard.Erase fail", fail, `HGET %s f|MULTI`},
 	{"large answers take longer to record", warn, `HSETNX %s f v`},

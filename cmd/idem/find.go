@@ -46,7 +46,7 @@ func (a *app) find() *cobra.Command {
 		return a.listPages(inSearch, f.Limit, f.Cursor, func(limit int, cursor string) ([]inspect.Record, string, error) {
 			f.Limit, f.Cursor = limit, cursor
 			return d.Find(ctx, f)
-		}, "nothing is found: no such request has come, its record has ended or was forgotten, its route says nothing to be found by, or it does so by a secret (--secret-file, or --server).", "idem why RECORD says what happened.")
+		}, "nothing is found: no such request has come, its record has ended or was forgotten, its route says nothing to be found by, or the service has a secret that is missing here (--secret-file, or --server).", "idem why RECORD says what happened.")
 	})
 	return cmd
 }

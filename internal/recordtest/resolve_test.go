@@ -341,9 +341,7 @@ func retryWhileSettled(
 				case got.Status == http.StatusCreated:
 					fresh.Add(1)
 					return
-				case got.Problem.Code == problem.InFlight:
-				case got.Problem.Code == problem.StoreUnavailable:
-					time.Sleep(10 * time.Millisecond) // the machine is busy enough
+				case got.Problem.Code == problem.InFlight, got.Problem.Code == problem.StoreUnavailable:
 				case got.Problem.Code == problem.OutcomeUnknown && !done:
 				case got.Problem.Code == problem.OutcomeUnknown && unclear.Load():
 					return
