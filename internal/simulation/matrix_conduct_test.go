@@ -36,6 +36,8 @@ type conduct struct {
 	// refuses says that the first run loses its lease, comes back after the second has had its
 	// effect and failed, and then refuses. If there is no second run, the refusal is final.
 	refuses bool
+	// limit is how long requests may take until a run has begun. Whoever stands around the guard has set it.
+	limit time.Duration
 	// bulky says that the answer may be kept and the stores, which are healthy, are too slow.
 	bulky bool
 }
@@ -75,6 +77,13 @@ var conducts = []conduct{
 	{name: "failing", ends: idempotency.Unknown, run: atFirst(func(w *faultRun, rw http.ResponseWriter) {
 		w.effect()
 		rw.WriteHeader(http.StatusBadGateway)
+	})},
+	{name: "stopped by a connection", ends: idempotency.Unknown, takes: 7 * guardtest.LeaseTime / 2, limit: 7 * guardtest.LeaseTime / 2, run: atFirst(func(w *faultRun, rw http.ResponseWriter) {
+		w.effect()
+		if deadline, ok := w.ctx.Deadline(); ok { // which it has handed on
+			time.Sleep(time.Until(deadline))
+		}
+		rw.WriteHeader(http.StatusTooManyRequests)
 	})},
 	{name: "failing twice", ends: idempotency.Unknown, again: true, run: func(w *faultRun, rw http.ResponseWriter, run int) {
 		w.effect()

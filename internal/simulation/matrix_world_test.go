@@ -115,6 +115,11 @@ func (w *faultWorld) process(shared *idempotency.MemoryStore, version []idempote
 	}
 	guarded := p.Guard.Handler(handler)
 	p.Server = guardtest.ServeRecorder(w.t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if w.conduct.limit > 0 && !w.begun() {
+			ctx, cancel := context.WithTimeout(r.Context(), w.conduct.limit)
+			defer cancel()
+			r = r.WithContext(ctx)
+		}
 		guarded.ServeHTTP(&guardtest.Witness{ResponseWriter: rw, Shown: func(h http.Header, status int) { w.shown(p, h, status) }}, r)
 	}))
 	return p
@@ -202,6 +207,13 @@ func (w *faultWorld) cutOffUntil(happened <-chan struct{}, d time.Duration) {
 	away(false)
 }
 
+// begun reports whether a run has begun.
+func (w *faultWorld) begun() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.runs > 0
+}
+
 // start checks what must be true whenever a handler starts.
 func (w *faultWorld) start(p *guardtest.Process, attempt int) (run int) {
 	w.mu.Lock()
@@ -272,7 +284,8 @@ func (w *faultWorld) isLast(got guardtest.Reply, err error) bool {
 			w.t.Error("a key is held")
 		}
 		return true
-	case got.Problem.Code == problem.InFlight, got.Problem.Code == problem.StoreUnavailable:
+	case got.Problem.Code == problem.InFlight, got.Problem.Code == problem.StoreUnavailable,
+		got.Problem.Code == problem.NoAnswer && w.conduct.limit > 0:
 		return false
 	case got.Problem.Code == problem.ResponseNotKept:
 		return true
